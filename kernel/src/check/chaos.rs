@@ -63,7 +63,7 @@ pub fn begin(seed: Option<u64>) {
         cpu.state.store(generator(seed, index as u64).0, Relaxed);
     }
     IS_ON.store(true, Relaxed);
-    run::be_random(seed);
+    run::SCHED.be_random(seed);
     run::ask_for_attention(Attention::CHAOS); // releases what is stored above
 }
 

@@ -113,7 +113,7 @@ fn print_events(out: &mut dyn Write, cpu: usize) -> fmt::Result {
         }
         let ns = arch::cycles_to_ns(event.time);
         let (us, ns, arg) = (ns / 1_000, ns % 1_000, event.what.arg());
-        match event.kind() {
+        match event.what.kind() {
             Some(kind) => writeln!(out, "  {us:9}.{ns:03} {kind:?} {} {arg:#x}", event.g)?,
             None => writeln!(out, "  {us:9}.{ns:03} ?")?,
         }

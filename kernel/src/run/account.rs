@@ -2,8 +2,7 @@
 //!
 //! A switch reads the cycle counter once. The run time of the G that leaves and the queue time of
 //! the next G are differences to the stamp that each carries ([`Account`]); both are also counted,
-//! by size, for the CPU ([`CpuTimes`]). Nothing is converted here: cycles become nanoseconds when a
-//! report reads them.
+//! by size, for the CPU ([`CpuTimes`]). Cycles become nanoseconds when a report reads them.
 //!
 //! # Two counters, one difference
 //!
@@ -62,12 +61,10 @@ impl Account {
         }
     }
 
-    /// The cycle counter at its last change between running, queued and waiting.
     pub(crate) fn since(&self) -> u64 {
         self.since.load(Relaxed)
     }
 
-    /// How often it has left a CPU.
     pub fn switches(&self) -> u64 {
         self.switches.load(Relaxed)
     }
@@ -79,7 +76,6 @@ impl Account {
         Times { cpu_ns, queued_ns, waiting_ns }
     }
 
-    /// Cycles on a CPU, queued and waiting.
     fn cycles_at(&self, status: Status, now: u64) -> [u64; 3] {
         let [cpu, queued, waiting] =
             [&self.cpu, &self.queued, &self.waiting].map(|word| word.load(Relaxed));
@@ -119,7 +115,6 @@ pub(crate) struct CpuTimes {
     idle: AtomicU64,
     /// How long Gs that began to run here had waited for it: as many as switches.
     pub(crate) queue_wait: Buckets,
-    /// How long Gs have run here before they left.
     pub(crate) on_cpu: Buckets,
 }
 
@@ -133,7 +128,6 @@ impl CpuTimes {
         }
     }
 
-    /// It was halted for so many cycles.
     pub(crate) fn idled(&self, cycles: u64) {
         add(&self.idle, cycles);
     }
@@ -143,12 +137,10 @@ impl CpuTimes {
         self.run.load(Relaxed)
     }
 
-    /// The same in nanoseconds.
     pub(crate) fn run_ns(&self) -> u64 {
         to_ns(self.cycles_run())
     }
 
-    /// Nanoseconds for which it was halted.
     pub(crate) fn idle_ns(&self) -> u64 {
         to_ns(self.idle.load(Relaxed))
     }
@@ -167,7 +159,6 @@ impl Buckets {
         self.0[(cycles | 1).ilog2() as usize].add_one();
     }
 
-    /// How many were counted.
     pub(crate) fn total(&self) -> u64 {
         self.0.iter().map(Counter::get).sum()
     }
@@ -180,7 +171,6 @@ impl Buckets {
     }
 }
 
-/// A counter of events on one CPU.
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -195,7 +185,6 @@ impl Counter {
         self.0.store(self.0.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Any CPU may read.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }

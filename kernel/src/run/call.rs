@@ -14,23 +14,21 @@
 //!                            └────────────────┘
 //! ```
 //!
-//! When the G in the call leaves its CPU, for whatever reason (it waits for a device or for another
-//! G, or its slice is over), it cannot leave the M's stack to the scheduler, because its frames are
-//! on it. So M and G leave together, and a spare M takes over CPU and P ([`leave`]; Go: handoffp);
-//! at that instant, as the kernel itself knows that the call waits, where Go must guess. Queue,
-//! timers and slice are the CPU's or the P's and are not affected. The G is *bound to its M* until
-//! the call returns: on the CPU that runs it next, that M displaces the M there ([`displace_m`]).
+//! When the G in the call leaves its CPU, because it waits or its slice is over, it cannot leave the
+//! M's stack to the scheduler, because its frames are on it. So M and G leave together, and a spare M
+//! takes over CPU and P ([`leave`]; Go: handoffp); at that instant, as the kernel itself knows that
+//! the call waits, where Go must guess. Queue, timers and slice are the CPU's or the P's and stay. The
+//! G is *bound to its M* until the call returns: on the CPU that runs it next, that M displaces the M
+//! there ([`displace_m`]).
 //!
 //! # Unwinding in a call
 //!
 //! A panic in a call is caught by the caller's closure, on the M's stack, because the unwinder walks
-//! one stack, and continues from the G's own stack (`try_blocking`). The same holds for the end of a
-//! G that fills the M's stack, by recursion or because there is no memory for its next page: all
-//! frames from the fault up to `in_call` are that G's, and the M's own frames above are not touched.
-//! The pages opened for it on the M's stack are still open then, so the G retires that M
-//! ([`retire_m`]): a spare M, which a call always has, takes its place under the G, and is where the
-//! G leaves to. A G that cannot unwind is abandoned on the M's stack, and the M with it
-//! ([`hand_over`]).
+//! one stack, and continues from the G's own stack (`try_blocking`). So does the end of a G that fills
+//! the M's stack: all frames from the fault up to `in_call` are that G's, and the M's own frames above
+//! are not touched. The pages opened for it on the M's stack are still open then, so the G retires
+//! that M ([`retire_m`]): a spare M, which a call always has, takes its place under the G. A G that
+//! cannot unwind is abandoned on the M's stack, and the M with it ([`hand_over`]).
 //!
 //! # Go's way, for study
 //!
@@ -133,8 +131,7 @@ pub fn call<T, F: FnOnce() -> T>(f: F) -> Result<T, BlockingError> {
     Ok(unsafe { job.outcome.assume_init() })
 }
 
-/// The call of `g` has ended, and `g` is on its own stack again, bound to its M, whose stack was
-/// full: retires that M.
+/// The call of `g` has ended, and `g` is on its own stack again: retires its M, whose stack was full.
 #[cold]
 #[inline(never)]
 fn retire_m(g: &'static G<Task>, m: &'static M) {
@@ -182,20 +179,12 @@ fn find_spare(mut on: OnCpu<'_>) -> Result<OnCpu<'_>, BlockingError> {
             found = reused.map_or_else(|| M::create(schedule), Ok);
         });
     }
-    match found {
-        Ok(spare) => {
-            keep(on.cpu(), spare);
-            Ok(on)
-        }
-        Err(error) => {
-            arch::irq::restore(IrqState::ON);
-            Err(error)
-        }
-    }
+    let spare = found.inspect_err(|_| arch::irq::restore(IrqState::ON))?;
+    keep(on.cpu(), spare);
+    Ok(on)
 }
 
-/// A G in a call leaves its CPU, and its M with it (Go: handoffp). Interrupts off before and after;
-/// returns when the G runs again, on any CPU.
+/// A G in a call leaves its CPU, and its M with it (Go: handoffp); returns when it runs again.
 pub(crate) fn leave(mut on: OnCpu<'_>, g: &'static G<Task>, why: Leaving) {
     if why == Leaving::Park && BY_SYSMON.load(Relaxed) {
         let readied;
@@ -244,7 +233,6 @@ pub(crate) fn displace_m(cpu: &Cpu, own: &'static M) -> *mut usize {
     here.sp.as_ptr()
 }
 
-/// Keeps a spare M for this CPU, or on the common list if this CPU has one.
 fn keep(cpu: &Cpu, spare: &'static M) {
     match cpu.spare.get() {
         None => cpu.spare.set(Some(spare)),

@@ -1,16 +1,15 @@
 //! The record of a CPU, and [`OnCpu`]: the right to use it.
 //!
-//! Each CPU has a record ([`Cpu`]) with the P that it holds and the M on whose stack it schedules.
-//! Only that CPU touches it, with interrupts off. Code that does has an [`OnCpu`], a value that
-//! stands for "this CPU, until interrupts are on again or the stack is switched".
+//! Only the CPU itself touches its record ([`Cpu`]), with interrupts off. Code that does has an
+//! [`OnCpu`]: "this CPU, until interrupts are on again or the stack is switched".
 //!
 //! > An `OnCpu` is used only while interrupts are off, on a CPU that has been through `init_cpu`, and
 //! > no two lend the P of a CPU at a time.
 //!
-//! So what it gives out ([`OnCpu::cpu`], [`OnCpu::p`]) needs no further argument. Whatever ends that
-//! state takes the `OnCpu` by value and returns a new one: [`OnCpu::switch`], after which the code
-//! may be on another CPU; [`OnCpu::open`] and [`OnCpu::halt`], during which interrupt handlers use
-//! the record. That nothing of the CPU is kept across them is checked by the compiler.
+//! So what it gives out needs no further argument. What ends that state takes the `OnCpu` by value and
+//! returns a new one: [`OnCpu::switch`], after which the code may be on another CPU; [`OnCpu::open`]
+//! and [`OnCpu::halt`], during which interrupt handlers use the record. So the compiler checks that
+//! nothing of the CPU is kept across them.
 
 use super::account::{Counters, CpuTimes};
 use super::error::JoinError;
@@ -42,15 +41,11 @@ pub(crate) struct Cpu {
     pub spare: Cell<Option<&'static M>>,
     /// The M that was displaced by the M of a G in a call, which puts it on the spare list.
     pub displaced: Cell<Option<&'static M>>,
-    /// Why the G that ran has left.
     pub leaving: Cell<Leaving>,
-    /// The slice under way.
     pub slices: Slices,
-    /// The state of `view::random`.
     pub random: Cell<u64>,
-    /// Any CPU reads it.
+    // Any CPU reads these two.
     pub counters: Counters,
-    /// Any CPU reads it.
     pub times: CpuTimes,
     /// Why the G that is just being abandoned ends, if it recorded a reason.
     pub exit_reason: Cell<Option<JoinError>>,
@@ -83,7 +78,6 @@ impl Cpu {
         arch::set_slot::<CPU_SLOT>(core::ptr::from_ref(self).addr());
     }
 
-    /// The M on whose stack this CPU schedules.
     pub fn m(&self) -> &'static M {
         self.m.get().expect("no M here")
     }
@@ -95,10 +89,10 @@ pub(crate) fn try_this_cpu() -> Option<&'static Cpu> {
     unsafe { (arch::slot::<CPU_SLOT>() as *const Cpu).as_ref() }
 }
 
-/// As [`try_this_cpu`], on a CPU that has been through `init_cpu`.
+/// As [`try_this_cpu`].
 ///
 /// # Safety
-/// It has: every CPU that runs Gs. Good while interrupts stay off, and until the next switch.
+/// This CPU has been through `init_cpu`. Good while interrupts stay off, and until the next switch.
 #[inline(always)]
 pub(crate) unsafe fn this_cpu() -> &'static Cpu {
     // SAFETY: `install` has put a pointer to a static there.
@@ -130,19 +124,16 @@ impl<'a> OnCpu<'a> {
         Some(OnCpu { cpu: try_this_cpu()?, scope: PhantomData })
     }
 
-    /// Its record.
     #[inline(always)]
     pub fn cpu(&self) -> &Cpu {
         self.cpu
     }
 
-    /// Its P.
     #[inline(always)]
     pub fn p(&mut self) -> &mut P<Task> {
         self.parts().1
     }
 
-    /// Both.
     #[inline(always)]
     pub fn parts(&mut self) -> (&Cpu, &mut P<Task>) {
         // SAFETY: the CPU's own record, interrupts off, and `self` is borrowed: no other borrow.
@@ -182,19 +173,13 @@ impl<'a> OnCpu<'a> {
     }
 }
 
-/// Calls `f` with this CPU, interrupts off. Any code after `init_cpu`, but not inside of another
-/// call.
-#[inline(always)]
-pub(crate) fn with_cpu<R>(f: impl FnOnce(OnCpu<'_>) -> R) -> R {
-    let irqs = arch::irq::disable_probed();
-    // SAFETY: 1. Off until `f` has returned. 2, 3. As documented.
-    let result = f(unsafe { OnCpu::assume() });
-    arch::irq::restore(irqs);
-    result
-}
-
-/// As [`with_cpu`], with its P alone.
+/// Calls `f` with the P of this CPU, interrupts off. Any code after `init_cpu`, but not inside of
+/// another call.
 #[inline(always)]
 pub(crate) fn with_p<R>(f: impl FnOnce(&mut P<Task>) -> R) -> R {
-    with_cpu(|mut on| f(on.p()))
+    let irqs = arch::irq::disable_probed();
+    // SAFETY: 1. Off until `f` has returned. 2, 3. As documented.
+    let result = f(unsafe { OnCpu::assume() }.p());
+    arch::irq::restore(irqs);
+    result
 }

@@ -20,9 +20,10 @@
 #[cfg(not(target_os = "none"))]
 pub use host::{
     GHandle, abandon_locks, begin_park, call, cancel_park, check_kill, created_and_ended,
-    current_id, die, interrupt_this_cpu, is_gone, is_killed, look_for_cycle, may_spin, may_wait,
-    me, now_ns, num_goroutines, park, park_from, park_until, permit, program, random, ready,
-    ready as ready_from_interrupt, ready_from, spawn, take_permit, this, was_killed, yield_now,
+    current_id, die, interrupt_this_cpu, is_gone, is_killed, is_killed as was_killed,
+    look_for_cycle, may_spin, may_wait, me, now_ns, num_goroutines, park, park_from, park_until,
+    permit, program, random, ready, ready as ready_from_interrupt, ready_from, spawn, take_permit,
+    this, yield_now,
 };
 
 #[cfg(target_os = "none")]
@@ -56,9 +57,8 @@ pub fn interrupt_this_cpu() {
 }
 
 /// Asserts that the caller may park: it is a G, with interrupts on, and holds no kernel lock. The
-/// first line of every call that waits, also when it need not wait this time. In builds with debug
-/// assertions a caller that may not park panics here, instead of working until the first time that
-/// it has to wait; in others this is nothing.
+/// first line of every call that waits, also when it need not wait this time. Without debug
+/// assertions this is nothing.
 ///
 /// # Panics
 /// With debug assertions, if the caller may not park.
@@ -95,8 +95,9 @@ pub struct SpawnOptions {
     pub program: Option<&'static Instance>,
 }
 
-/// Threads in place of Gs.
+/// Threads in place of Gs: what each function does is written where the machine's own is.
 #[cfg(not(target_os = "none"))]
+#[allow(missing_docs, reason = "documented where the machine's own is")]
 mod host {
     use crate::arch::irq::IrqState;
     use crate::run::door::{SpawnOptions, Wait};
@@ -122,7 +123,6 @@ mod host {
     }
 
     impl GHandle {
-        /// What the thread waits for, or has waited for last.
         pub fn waits_for(&self) -> Wait {
             Wait::unpack(self.0.waiting.load(Relaxed))
         }
@@ -130,11 +130,17 @@ mod host {
 
     thread_local! {
         static PARKER: Arc<Parker> = Arc::default();
+        static NAME: u64 = (NAMES.fetch_add(1, Relaxed) + 1) << 6;
     }
 
+    /// How many names were given to threads; no two are the same.
+    static NAMES: AtomicU64 = AtomicU64::new(0);
+    /// The names of threads that are gone.
+    static GONE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+    static CREATED: AtomicU64 = AtomicU64::new(0);
+    static ENDED: AtomicU64 = AtomicU64::new(0);
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
 
-    /// Runs `job` on a new thread.
     pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>, SpawnError> {
         let (work, joiner) = pair(job).map_err(|_| SpawnError::NoMemory)?;
         let builder = std::thread::Builder::new().name(options.name.into());
@@ -147,43 +153,32 @@ mod host {
         Ok(joiner)
     }
 
-    /// Threads that were started here, and threads that have ended.
-    static CREATED: AtomicU64 = AtomicU64::new(0);
-    static ENDED: AtomicU64 = AtomicU64::new(0);
-
-    /// How many threads were started here, and how many of them have ended.
     pub fn created_and_ended() -> (u64, u64) {
         let ended = ENDED.load(Relaxed);
         (CREATED.load(Relaxed).max(ended), ended)
     }
 
-    /// How many threads there are, including main's.
     pub fn num_goroutines() -> usize {
         let (created, ended) = created_and_ended();
         1 + (created - ended) as usize
     }
 
-    /// The handle of this thread.
     pub fn this() -> GHandle {
         PARKER.with(|parker| GHandle(parker.clone()))
     }
 
-    /// Leaves a permit: the thread's next [`take_permit`] finds it.
     pub fn permit(GHandle(parker): &GHandle) {
         parker.permit.give(0);
     }
 
-    /// Takes the permit of this thread, if there is one.
     pub fn take_permit() -> bool {
         PARKER.with(|parker| parker.permit.take(0))
     }
 
-    /// A random word.
     pub fn random() -> u64 {
         std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
     }
 
-    /// The first half of waiting: from here on [`ready`] is not lost.
     pub fn begin_park(wait: Wait) -> GHandle {
         PARKER.with(|parker| {
             parker.waiting.store(wait.pack(), Relaxed);
@@ -192,27 +187,22 @@ mod host {
         })
     }
 
-    /// Takes back a [`begin_park`]. True if the thread was readied meanwhile.
     pub fn cancel_park() -> bool {
         park_until(0) // a deadline that has passed
     }
 
-    /// The second half of waiting.
     pub fn park() {
         wait_until(u64::MAX);
     }
 
-    /// As [`park`]; on the machine with interrupts off before.
     pub fn park_from(_: IrqState, _: GHandle) {
         park();
     }
 
-    /// As [`ready`]; on the machine with interrupts off before.
     pub fn ready_from(_: IrqState, g: GHandle) {
         ready(g);
     }
 
-    /// As [`park`], until `deadline_ns` at most; false if that came first.
     pub fn park_until(deadline_ns: u64) -> bool {
         PARKER.with(|parker| {
             let wait = Wait::unpack(parker.waiting.load(Relaxed)).with_deadline();
@@ -221,7 +211,6 @@ mod host {
         wait_until(deadline_ns)
     }
 
-    /// Waits until this thread is readied, or until `deadline_ns`: then it is false.
     fn wait_until(deadline_ns: u64) -> bool {
         PARKER.with(|parker| {
             let mut readied = parker.readied.lock().unwrap_or_else(PoisonError::into_inner);
@@ -237,50 +226,29 @@ mod host {
         })
     }
 
-    /// Wakes a thread that waits.
     pub fn ready(g: GHandle) {
         *g.0.readied.lock().unwrap_or_else(PoisonError::into_inner) = true;
         g.0.changed.notify_one();
     }
 
-    /// Runs `f` as a call that may block: on the host every thread has a CPU of its own.
     pub fn call<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
         Ok(f())
     }
 
-    /// All threads are of the program that was booted.
     pub fn program() -> &'static Instance {
         &crate::run::BOOT
     }
 
-    /// Threads are not killed.
     pub fn is_killed() -> bool {
         false
     }
 
-    /// Threads are not killed.
-    pub fn was_killed() -> bool {
-        false
-    }
-
-    /// Threads are not killed.
     pub fn check_kill() {}
 
-    /// Threads are not killed.
     pub fn die() -> ! {
         unreachable!("a thread is never killed")
     }
 
-    /// How many names were given to threads; no two are the same.
-    static NAMES: AtomicU64 = AtomicU64::new(0);
-    /// The names of threads that are gone.
-    static GONE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-
-    thread_local! {
-        static NAME: u64 = (NAMES.fetch_add(1, Relaxed) + 1) << 6;
-    }
-
-    /// The name of this thread, for lock words.
     pub fn me() -> u64 {
         let panicking = if std::thread::panicking() { PANICKING } else { 0 };
         NAME.with(|name| *name) | panicking
@@ -302,15 +270,12 @@ mod host {
         0
     }
 
-    /// The host does not know what a thread waits for.
     pub fn look_for_cycle(_: bool) {}
 
-    /// Whether spinning for another thread makes sense.
     pub fn may_spin() -> bool {
         !cfg!(miri)
     }
 
-    /// Whether this thread holds no kernel lock.
     pub fn may_wait() -> bool {
         #[cfg(debug_assertions)]
         return crate::arch::lock::order::outermost().is_none();
@@ -318,20 +283,16 @@ mod host {
         true
     }
 
-    /// Nothing: a thread that was readied runs.
     pub fn interrupt_this_cpu() {}
 
-    /// Lets other threads run.
     pub fn yield_now() {
         std::thread::yield_now();
     }
 
-    /// A number for the calling thread.
     pub fn current_id() -> u64 {
         PARKER.with(|parker| Arc::as_ptr(parker).addr() as u64)
     }
 
-    /// Nanoseconds since the first call.
     pub fn now_ns() -> u64 {
         START.elapsed().as_nanos() as u64
     }

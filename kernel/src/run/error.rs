@@ -54,12 +54,10 @@ impl fmt::Display for JoinError {
 
 impl core::error::Error for JoinError {}
 
-/// Why a stack has no room.
+/// Why a stack has no room: it is as large as it may be, or there is no memory for its next page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// It is as large as it may be.
     Overflow,
-    /// There is no memory for its next page.
     NoMemory,
 }
 
@@ -72,7 +70,6 @@ impl From<Full> for JoinError {
     }
 }
 
-/// The state of a G whose stack was full.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filled {
     pub(crate) why: Full,

@@ -76,7 +76,6 @@ impl Kind {
         Kind::Procs,
     ];
 
-    /// The kind of that number.
     pub fn from_number(number: u8) -> Option<Kind> {
         Kind::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
@@ -122,33 +121,27 @@ impl What {
             .map(|left| What::new(left, self.0 >> REASON_SHIFT & 0xff))
     }
 
-    /// The kind, if it is one.
     pub fn kind(self) -> Option<Kind> {
         Kind::from_number((self.0 >> KIND_SHIFT) as u8)
     }
 
-    /// The argument.
     pub const fn arg(self) -> u32 {
         self.0 & ARG_MASK
     }
 }
 
-/// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The cycle counter of the CPU that recorded it.
     pub time: u64,
     /// The G that it concerns; 0 if none. The low half of its number.
     pub g: u32,
-    /// What happened.
     pub what: What,
 }
 
 impl Event {
-    /// Bytes of an event in a stream.
     pub const BYTES: usize = 16;
 
-    /// Its encoding in a stream.
     pub fn to_bytes(self) -> [u8; Event::BYTES] {
         let mut bytes = [0; Event::BYTES];
         bytes[..8].copy_from_slice(&self.time.to_le_bytes());
@@ -156,22 +149,15 @@ impl Event {
         bytes[12..].copy_from_slice(&self.what.0.to_le_bytes());
         bytes
     }
-
-    /// The kind, if it is one.
-    pub fn kind(self) -> Option<Kind> {
-        self.what.kind()
-    }
 }
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Event { time, g, what } = self;
-        write!(f, "{time} ")?;
         match what.kind() {
-            Some(kind) => write!(f, "{kind:?}")?,
-            None => f.write_str("?")?,
+            Some(kind) => write!(f, "{time} {kind:?} {g} {}", what.arg()),
+            None => write!(f, "{time} ? {g} {}", what.arg()),
         }
-        write!(f, " {g} {}", what.arg())
     }
 }
 

@@ -1,10 +1,9 @@
 //! Hooks: the one way from here up to what watches, checks and fails.
 //!
 //! The scheduler names none of these: it calls the entries of one table, which [`set`] installs at
-//! boot (`start` in `lib.rs`); on the host there is none, and nothing there calls one. Entries for
-//! observers and checks are called only where a bit of [`Attention`] is set or an [`Alarm`] is due
-//! (and by builds with debug assertions, where Gs begin to run and CPUs halt); the others where
-//! something fails, or all CPUs are idle.
+//! boot (`start` in `lib.rs`); nothing on the host calls one. Entries for observers and checks are
+//! called only where a bit of [`Attention`] is set or an [`Alarm`] is due (and by builds with debug
+//! assertions); the others where something fails, or all CPUs are idle.
 
 use super::CPUS;
 use super::error::JoinError;
@@ -44,11 +43,8 @@ pub struct Hooks {
     pub on_all_idle: fn(cycles_run: u64) -> Option<Scan>,
 
     // With debug assertions; `now` is by the cycle counter.
-    /// This CPU halts.
     pub halts: fn(now: u64),
-    /// It has resumed.
     pub resumes: fn(now: u64),
-    /// A G begins to run.
     pub runs: fn(&'static G<Task>, now: u64),
 
     // With `Attention::CHAOS`.
@@ -82,25 +78,21 @@ pub fn set(hooks: &'static Hooks) {
     HOOKS.call_once(|| hooks);
 }
 
-/// The table.
 #[inline(always)]
 pub(crate) fn get() -> &'static Hooks {
     HOOKS.get().expect("`start` installs the hooks first")
 }
 
-/// Whether events of this CPU are recorded.
 pub(crate) fn is_traced() -> bool {
     CPUS[arch::cpu_index()].slices.attention.has(Attention::TRACED)
 }
 
-/// An event of this CPU and that G.
 pub(crate) fn event(kind: Kind, g: u64, arg: u32) {
     if is_traced() {
         (get().event)(g, What::new(kind, arg));
     }
 }
 
-/// An event of this CPU and no G.
 pub(crate) fn cpu_event(kind: Kind, arg: u32) {
     event(kind, 0, arg);
 }

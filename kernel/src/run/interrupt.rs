@@ -70,9 +70,8 @@ fn finish(mut on: OnCpu<'_>) -> Afterwards {
     afterwards
 }
 
-/// Why the running G must leave, if it must: its kill is forced; or, whatever its slice is, this
-/// CPU's P may run Gs no more, or the G has found no memory for its stack and the M has to reclaim
-/// some; or another G is to run.
+/// Why the running G must leave, if it must: its kill is forced; this CPU's P may run Gs no more; the
+/// M has to reclaim memory for its stack; or another G is to run.
 fn why_to_leave(cpu: &Cpu, p: &P<Task>, g: &'static G<Task>) -> Option<Leaving> {
     if g.kernel.kill.is_set() && super::kill::is_forced(g) {
         return Some(Leaving::Abandon);

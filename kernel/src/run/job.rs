@@ -16,9 +16,8 @@
 //!         └──────────▶ DETACHED ◀───┘              the cell is the worker's
 //! ```
 //!
-//! > The job is the worker's until it is taken. The outcome is the worker's
-//! > until DONE, then the joiner's. The waiter is the joiner's until AWAITED, then
-//! > the worker's.
+//! > The job is the worker's until it is taken. The outcome is the worker's until DONE, then the
+//! > joiner's. The waiter is the joiner's until AWAITED, then the worker's.
 //!
 //! Each arrow is one read-modify-write. So of AWAITED and DONE one comes first: if AWAITED, the
 //! worker sees the waiter when it sets DONE and readies it, which had begun to park before; if
@@ -37,8 +36,8 @@
 //!
 //! On the heap, or in an [`InlineCell`], which is used for one cell after another: a G's record has
 //! one, for the small closures that most are. A cell on the heap has the address of its G, for the
-//! deadlock scan, which follows a joiner to the G that it waits for. No memory is a value (house
-//! rule), so nothing here panics for want of it.
+//! deadlock scan, which follows a joiner to the G that it waits for. Want of memory is an error here,
+//! never a panic.
 
 use super::sys::{
     AtomicU32, GHandle, JoinError, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn,
@@ -58,7 +57,6 @@ const DETACHED: u32 = 3;
 
 /// A closure to run, and its outcome.
 pub trait Job: Send + 'static {
-    /// What it returns.
     type Outcome: Send;
 
     /// Runs it. If this unwinds, the joiner waits for ever.
@@ -148,19 +146,16 @@ impl InlineCell {
     pub const BYTES: usize = 112;
 
     const_fn! {
-        /// A free one.
         pub fn new() -> Self {
             InlineCell { taken: AtomicU32::new(0), bytes: UnsafeCell::new(MaybeUninit::uninit()) }
         }
     }
 
-    /// Whether the cell of that job fits in.
     pub const fn fits<J: Job>() -> bool {
         size_of::<ResultCell<J>>() <= size_of::<Bytes>()
             && align_of::<ResultCell<J>>() <= align_of::<Bytes>()
     }
 
-    /// Whether no cell is here.
     #[inline(always)]
     pub fn is_free(&self) -> bool {
         self.taken.load(Acquire) == 0 // pairs with `free`
@@ -177,9 +172,8 @@ struct Header {
     body: UnsafeCell<()>,
 }
 
-/// Where a cell is: in an inline cell; or on the heap, and then the address of the G that runs the
-/// job ([`worker_in`]). In one word, and for an inline cell nothing but its address, so that the
-/// common case does not pay.
+/// Where a cell is: the address of its inline cell; or on the heap, and then the address of the G that
+/// runs the job ([`worker_in`]). In one word, so that the common case does not pay.
 #[derive(Clone, Copy)]
 struct Storage(*const InlineCell);
 
@@ -187,12 +181,10 @@ struct Storage(*const InlineCell);
 const ON_HEAP: usize = 1;
 
 impl Storage {
-    /// On the heap, for the worker at that address.
     fn heap(worker: usize) -> Self {
         Storage(core::ptr::without_provenance(worker | ON_HEAP))
     }
 
-    /// The inline cell; `None` on the heap.
     #[inline(always)]
     fn get(self) -> Option<&'static InlineCell> {
         // SAFETY: if the bit is clear, it was made from such a reference.
@@ -200,7 +192,6 @@ impl Storage {
     }
 }
 
-/// Where the storage word is in a cell.
 pub const WORKER_WORD: usize = offset_of!(Header, storage);
 
 /// The address of the worker in the storage word of a cell on the heap, if it has one.
@@ -216,13 +207,11 @@ struct Table {
     /// The worker's: completes the cell with a failure; it may be gone afterwards. Drops the job
     /// first if it was not begun.
     fail: unsafe fn(NonNull<Header>, JoinError, Begun),
-    /// The layout of the whole cell.
     layout: Layout,
     /// Where the body is in it: the job, then the outcome.
     body: usize,
 }
 
-/// Whether the job was taken out of its cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begun {
     No,
@@ -235,7 +224,6 @@ struct ResultCell<J: Job> {
     body: MaybeUninit<Body<J>>,
 }
 
-/// First the one, then the other.
 #[repr(C)] // both at its beginning
 union Body<J: Job> {
     job: ManuallyDrop<J>,
@@ -266,8 +254,8 @@ pub struct Work {
 unsafe impl Send for Work {}
 
 impl Work {
-    /// Stores which G is the worker, by an address that is aligned and valid for ever, for the
-    /// deadlock scan. In an inline cell it is known already.
+    /// Stores which G is the worker, by an address that is valid for ever, for the deadlock scan. In an
+    /// inline cell it is known already.
     pub fn set_owner(&self, worker: usize) {
         let storage = &self.header().storage;
         // Before any other access: only the owner that frees the cell reads it, later.
@@ -276,7 +264,6 @@ impl Work {
         }
     }
 
-    /// Runs the job, and wakes the joiner.
     #[cfg(not(target_os = "none"))]
     pub fn run(self) {
         // Never dropped: if the job unwinds after all, it has begun.
@@ -357,7 +344,6 @@ impl<T> Joiner<T> {
         outcome
     }
 
-    /// Returns when DONE is set.
     fn wait(&self) {
         let Header { word, waiter, .. } = self.header();
         // The deadlock scan finds the worker by the address of the cell, or in its header.
@@ -365,8 +351,8 @@ impl<T> Joiner<T> {
         let handle = begin_park(wait);
         // SAFETY: AWAITED is not set.
         waiter.with_mut(|waiter| unsafe { *waiter = Some(handle) });
-        // Release: the waiter, and that we are parking. Acquire: the outcome. The
-        // second time it changes nothing, but comes before or after DONE too.
+        // Release: the waiter, and that we are parking. Acquire: the outcome. The second time it
+        // changes nothing, but comes before or after DONE too.
         let mut before = OPEN;
         while word.compare_exchange(before, AWAITED, AcqRel, Acquire).is_ok() {
             before = AWAITED;
@@ -462,8 +448,7 @@ unsafe fn complete<J: Job>(cell: NonNull<Header>, outcome: J::Outcome) {
             return waiter.into_iter().for_each(ready);
         }
     }
-    // The joiner has gone meanwhile.
-    // SAFETY: written above, and there is no other owner.
+    // The joiner has gone meanwhile. SAFETY: written above, and there is no other owner.
     let outcome = unsafe { read_body(cell) };
     // SAFETY: the joiner is gone.
     unsafe { free(cell) };

@@ -1,8 +1,7 @@
 //! The kill request in a G's record, and where a G checks for it.
 //!
 //! A killer (`fail::kill`, which has the whole story) sets the request for one life of a G and wakes
-//! it. The G ends itself where it checks; an interrupt that finds a G which does not check, long
-//! after its kill was forced, has it abandoned.
+//! it. The G ends itself where it checks; if it does not for long, an interrupt has it abandoned.
 
 use super::task::{GHandle, Task};
 use super::{hooks, running};
@@ -19,8 +18,8 @@ const PATIENCE_NS: u64 = 5 * sched::SLICE_NS;
 /// are two thousand of them.
 const UNWIND_NS: u64 = 10_000_000_000;
 
-/// How many interrupts must have found a G running by then: as many as there are slices in that
-/// time, or for a G that unwinds, which takes seconds, a few more.
+/// How many interrupts must have found a G running by then: one for each slice in that time, or for
+/// a G that unwinds, which takes seconds, a few more.
 const CHANCES: u64 = PATIENCE_NS / sched::SLICE_NS;
 const UNWIND_CHANCES: u64 = 31;
 
@@ -28,18 +27,14 @@ const UNWIND_CHANCES: u64 = 31;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
 pub enum KillLevel {
-    /// There is no request.
     None = 0,
-    /// The G ends when it checks.
     Requested = 1,
     /// The G is abandoned at the next interrupt, unless it has begun to unwind.
     Forced = 2,
 }
 
-/// The kill request in a G's record.
 pub(crate) struct KillRequest {
-    /// The number of the life that it is for, so that a new life need not clear it, and a
-    /// [`KillLevel`] in the lowest bits.
+    /// The life that it is for, so that a new life need not clear it, and a [`KillLevel`] below.
     word: AtomicU64,
     /// How long that life had run at the request, ns.
     ran_ns: AtomicU64,
@@ -63,20 +58,17 @@ impl KillRequest {
         self.word.load(Relaxed) != 0
     }
 
-    /// An interrupt has found the G running, and may let it continue: the G has had a chance to
-    /// check.
+    /// An interrupt has found the G running: the G has had a chance to check.
     pub(crate) fn count_chance(&self) {
         if self.is_set() {
             self.chances.fetch_add(1, Relaxed);
         }
     }
 
-    /// Whether there is one for life `id`.
     pub(crate) fn is_for(&self, id: u64) -> bool {
         self.level(id) > KillLevel::None
     }
 
-    /// The level for life `id`.
     pub(crate) fn level(&self, id: u64) -> KillLevel {
         // Acquire: pairs with `raise`; makes the other fields visible.
         let word = self.word.load(Acquire);
@@ -127,8 +119,7 @@ pub fn is_killed() -> bool {
 }
 
 /// Ends the running G if it is to end and can: for places where a G has tried an operation that was
-/// not possible, or has timed out. With interrupts off, as in the kernel's own sections, it does
-/// nothing.
+/// not possible, or has timed out. Does nothing with interrupts off.
 #[inline]
 pub fn check_kill() {
     let has_request = running().is_some_and(|g| g.kernel.kill.is_set());
@@ -137,8 +128,7 @@ pub fn check_kill() {
     }
 }
 
-/// As [`check_kill`], for a G that is about to start another of its own program: it ends as well if
-/// that program has ended.
+/// As [`check_kill`], for a G that starts another: it ends as well if its program has ended.
 #[cold]
 pub fn check_kill_at_spawn() {
     let Some(g) = running() else { return };
@@ -165,7 +155,6 @@ pub(crate) fn is_forced(g: &'static G<Task>) -> bool {
     g.kernel.kill.level(g.id()) == KillLevel::Forced && is_overdue(g)
 }
 
-/// Whether a G has run for too long since the request.
 pub(crate) fn is_overdue(g: &'static G<Task>) -> bool {
     let (patience_ns, chances) = match g.kernel.unwinds() {
         false => (PATIENCE_NS, CHANCES),
@@ -185,8 +174,7 @@ pub(crate) fn ran_since_request(g: &'static G<Task>) -> u64 {
     ran_ns.saturating_sub(kill.ran_ns.fetch_min(ran_ns, Relaxed))
 }
 
-/// Sets the request for that life of a G, without a wake-up. Gives the G and its status, if it has
-/// not ended.
+/// Sets the request for that life of a G, without a wake-up. Returns the G and its status.
 pub(crate) fn request(handle: &GHandle, level: KillLevel) -> Option<(&'static G<Task>, Status)> {
     let lives = || handle.get().is_some();
     let g = handle.get()?;

@@ -27,11 +27,10 @@
 //! A call may fill the stack of its M. Then its G ends, as one whose own stack is full
 //! (`overflow`), on pages of that stack that are normally closed. The M must not serve another call
 //! before they are closed again, and that takes all CPUs, so it is done in batches (`mem::stack`).
-//! Until then the M is *retired*: its scheduling frames wait at the top of its stack, in
-//! the pages that it has from the start, and no frame is below them. A caller that needs a spare M
-//! checks whether the stack of a retired M is closed again ([`M::take_spare`]); if many are not, it
-//! waits for them rather than create one more, so that there are never more Ms than these and what
-//! calls need at once.
+//! Until then the M is *retired*: its scheduling frames wait at the top of its stack, in the pages
+//! that it has from the start. A caller that needs a spare M checks whether the stack of a retired M
+//! is closed again ([`M::take_spare`]); if many are not, it waits for them rather than create one
+//! more, so that there are never more Ms than these and what calls need at once.
 //!
 //! Ms are never freed, only used again.
 
@@ -51,18 +50,17 @@ use sched::G;
 /// thousand calls at once, which is more often a mistake than a plan.
 const MAX_MS: usize = 10_000;
 
-/// With so many Ms whose stacks are to be closed, a caller that needs an M waits for that.
+/// With so many retired Ms, a caller that needs an M waits for one of them.
 const MANY_RETIRED: usize = 16;
 
 /// Minimum size of an M's stack in bytes: calls are made on it. With the guard that is more than
 /// fits into a slot of 256 KiB, so it gets one of 512 KiB.
 const STACK_SIZE: usize = 256 * 1024;
 
-/// Pages of it that are committed from the start: scheduling happens there with interrupts off,
-/// when no page fault may occur.
+/// Pages of it that are committed from the start: scheduling must not fault.
 const STACK_PAGES: usize = 4;
 
-/// An execution context.
+/// See the head of this file.
 pub struct M {
     // Constant.
     id: usize,
@@ -89,12 +87,10 @@ pub struct M {
 // the cells of one CPU, or along with the G that is bound to it, by the queues of `sched`.
 unsafe impl Sync for M {}
 
-/// All Ms.
 struct Ms {
     newest: Option<&'static M>,
     created: usize,
     spare: Option<&'static M>,
-    /// Ms whose stacks were full, and their number.
     retired: Option<&'static M>,
     count_retired: usize,
 }
@@ -200,7 +196,7 @@ impl M {
         ms.count_retired += 1;
     }
 
-    /// Whether so many Ms are retired that no more should be created.
+    /// Whether no more should be created.
     pub(crate) fn are_many_retired() -> bool {
         MS.lock().count_retired >= MANY_RETIRED
     }
@@ -210,7 +206,6 @@ impl M {
         !self.was_full.replace(true)
     }
 
-    /// The slot of its stack.
     pub(crate) fn slot(&self) -> Slot {
         slot::locate(self.stack.start).expect("made from a stack").0
     }
@@ -221,17 +216,14 @@ impl M {
         self.sp.get()
     }
 
-    /// By the CPU that owns it.
     pub(crate) fn set_state(&self, state: MState) {
         self.state.store(state as u8, Relaxed);
     }
 
-    /// Its number.
     pub fn id(&self) -> usize {
         self.id
     }
 
-    /// What it does, as seen from outside.
     pub(crate) fn state(&self) -> MState {
         match self.state.load(Relaxed) {
             0 => MState::OnCpu,
@@ -253,8 +245,7 @@ pub enum MState {
     Spare = 2,
 }
 
-/// How many Ms there are, how many of them are spare and how many are away in a
-/// call.
+/// How many Ms there are, how many of them are spare and how many are away in a call.
 pub fn count() -> (u64, u64, u64) {
     all().fold((0, 0, 0), |(all, spare, away), m| match m.state() {
         MState::OnCpu => (all + 1, spare, away),

@@ -1,10 +1,9 @@
 //! What every M runs: find a G, switch to it, deal with how it came back.
 //!
-//! `sched` decides, this module acts: it switches stacks, sends the wake-ups and
-//! halts. Each CPU has a record ([`Cpu`]) with the P that it holds, and an M
-//! ([`m::M`]) on whose stack it schedules. A G leaves its CPU by switching to the
-//! M's stack with a word that says why (`Leaving`); the M, off the G's stack,
-//! tells `sched`.
+//! `sched` decides, this module acts: it switches stacks, sends the wake-ups and halts. Each CPU has
+//! a record ([`Cpu`]) with the P that it holds, and an M ([`m::M`]) on whose stack it schedules. A G
+//! leaves its CPU by switching to the M's stack with a word that says why (`Leaving`); the M, off
+//! the G's stack, tells `sched`.
 //!
 //! Code that touches the record has an [`OnCpu`], which exists only while interrupts are off and
 //! which a switch uses up. Everything above this module that a switch, a tick or a halt must call
@@ -12,19 +11,16 @@
 //!
 //! # Which M
 //!
-//! CPU and P stay together; the M may change. A G that is in a blocking call ([`mod@call`]) is *on*
-//! the stack of its M, so when the G leaves, that M leaves with it: the G switches to a spare M,
-//! which continues as if the G had come back to it. When such a G runs again, on any CPU, the M
-//! there switches to it as to any other G and thereby becomes the spare M, because its CPU is now
-//! on the stack of the G's own M.
+//! CPU and P stay together; the M may change. A G in a blocking call ([`mod@call`]) is *on* the stack
+//! of its M, so when the G leaves, that M leaves with it: the G switches to a spare M, which continues
+//! as if the G had come back to it. When such a G runs again, on any CPU, its own M displaces the M
+//! there, which becomes the spare one.
 //!
 //! So code that returns from a switch may be on another CPU than before, and the G that left there
-//! need not be the G that it switched to. It reads both from the CPU's record again and keeps
-//! neither the CPU nor the G across the switch.
+//! need not be the G that it switched to: it reads both from the CPU's record again.
 //!
-//! Interrupts are off on the M's stack and during every switch. A G runs with
-//! interrupts on; it turns them off to touch the P of its CPU ([`with_p`]), so
-//! that it stays on that CPU meanwhile.
+//! Interrupts are off on the M's stack and during every switch. A G runs with interrupts on; it turns
+//! them off to touch the P of its CPU ([`with_p`]), so that it stays on that CPU meanwhile.
 
 pub(crate) mod account;
 pub(crate) mod call;
@@ -37,7 +33,6 @@ pub(crate) mod interrupt;
 pub(crate) mod job;
 pub(crate) mod kill;
 pub(crate) mod m;
-pub(crate) mod name;
 pub(crate) mod permit;
 pub(crate) mod poller;
 pub(crate) mod preempt;
@@ -60,7 +55,6 @@ pub use call::{Handoff, call};
 pub use interrupt::{on_device, on_tick, on_wake, preempted, ready_from_interrupt};
 pub use job::{InlineCell, Job, Joiner, WORKER_WORD, Work, pair, pair_in, worker_in};
 pub use m::{BlockingError, MState};
-pub use name::{is_gone, me};
 pub use preempt::set_timer;
 pub use proc::{
     ask_for_upkeep, begin_park, cancel_park, may_spin, may_wait, park, park_from, park_until,
@@ -68,6 +62,7 @@ pub use proc::{
 };
 pub use program::{Ended, ProgramId};
 pub use record::{Label, Link, Record, Registry};
+pub use roster::{is_gone, me};
 pub use spawn::spawn;
 pub use task::{GHandle, Task, begin_panic, current, end_panic, is_in_call, is_panicking};
 pub use view::{
@@ -105,7 +100,7 @@ pub(crate) const G_SLOT: usize = 0;
 
 /// Placeholder for "no G runs here". It never runs and is in no queue. It has a lock name, so
 /// taking a lock needs no check whether a G runs (saves 4 of a lock's 16 instructions).
-pub(crate) static NO_G: G<Task> = G::new(Task::new(name::NOBODY));
+pub(crate) static NO_G: G<Task> = G::new(Task::new(roster::NOBODY));
 
 /// Marks all CPUs as running no G. Called before everything else: after it, `running` is valid.
 pub fn begin() {
@@ -119,11 +114,6 @@ pub fn init(ps: Option<usize>, order: Order, handoff: Handoff) {
     call::init(handoff);
     // No CPU schedules yet, so there is no CPU to notify.
     let _ = SCHED.set_limit(ps.unwrap_or(usize::MAX).min(arch::num_cpus()));
-}
-
-/// Makes `sched` draw its choices at random, for `chaos`.
-pub fn be_random(seed: u64) {
-    SCHED.be_random(seed);
 }
 
 /// Gives this CPU its P and its M.

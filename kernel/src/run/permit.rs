@@ -15,8 +15,7 @@
 use super::sys::{AtomicU64, const_fn};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-/// The permit of a G's record, with the life that it is for: the generation in the upper bits,
-/// "there is one" in the lowest bit.
+/// The generation that it is for in the upper bits, "there is one" in the lowest bit.
 #[derive(Default)]
 pub(crate) struct Permit(AtomicU64);
 

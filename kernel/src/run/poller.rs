@@ -1,9 +1,8 @@
 //! The poller (Go: netpoll): readies the G that waits for a ready device.
 //!
-//! Holds [`PollDesc`], which connects the two. A driver has one for each thing that can be waited
-//! for (a port, a request); its interrupt handler calls [`PollDesc::ready`], its callers wait in
-//! [`PollDesc::wait`]. The driver defines what "ready" means; no register is touched here. The
-//! waiting itself is [`mod@crate::run::door`]'s, which calls back no code.
+//! [`PollDesc`] connects the two. A driver has one for each thing that can be waited for (a port, a
+//! request); its interrupt handler calls [`PollDesc::ready`], its callers wait in [`PollDesc::wait`].
+//! The driver defines what "ready" means.
 //!
 //! # The states of a descriptor
 //!
@@ -23,9 +22,9 @@
 //! [`PollDesc::close`] readies the waiter, and from then on every wait ends with `Closed`. A second G
 //! that comes in `Waiting` or `Woken` gets `Busy`: an edge has one taker.
 //!
-//! An edge means "check again", and no more. The driver makes its data visible first and calls
-//! `ready` then; the G checks when `wait` has returned. All edges between two checks are one: the
-//! check sees the data of all of them. So one bit is enough to remember, and none is lost:
+//! An edge means "check again". The driver makes its data visible first and calls `ready` then; the
+//! G checks when `wait` has returned, and sees the data of all edges until then. So one bit is enough
+//! to remember, and none is lost:
 //!
 //! - before the wait: (1), and the wait returns at once by (2);
 //! - while the G is about to park: the handle is stored under the lock, after `begin_park`, so (5)
@@ -65,8 +64,7 @@
 
 use crate::arch::lock::IrqLock;
 use crate::arch::{self, MAX_CPUS};
-use crate::run::door;
-use crate::run::door::{GHandle, Reason, Wait};
+use crate::run::door::{self, GHandle, Reason, Wait};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -94,7 +92,6 @@ impl PollDesc {
         PollDesc { edge: IrqLock::at(crate::arch::lock::Level::Poll, Edge::NEW) }
     }
 
-    /// The same, for models, which register locks when they are made.
     #[cfg(loom)]
     pub fn new() -> Self {
         PollDesc { edge: IrqLock::new(Edge::NEW) }
@@ -107,8 +104,7 @@ impl PollDesc {
         wake(edge.ready());
     }
 
-    /// Waits for the next edge, or takes the one that is remembered; until
-    /// `deadline_ns` at most, by the clock of [`crate::run::time::Instant`].
+    /// Waits for the next edge, or takes the one that is remembered; until `deadline_ns` at most.
     ///
     /// # Errors
     /// The deadline, a close, or another G that waits there already. An edge that comes with the
@@ -163,8 +159,8 @@ impl Default for PollDesc {
     }
 }
 
-/// Runs `handler`, which is a part of an interrupt at whose end the caller collects the readied Gs
-/// (`run::on_device`, `run::on_tick`). Interrupts are off.
+/// Runs `handler` in an interrupt at whose end the caller collects the readied Gs (`run::on_device`,
+/// `run::on_tick`).
 pub(crate) fn serve(handler: impl FnOnce()) {
     let is_served = &SERVED[arch::cpu_index()];
     is_served.store(true, Relaxed);

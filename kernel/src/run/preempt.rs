@@ -8,26 +8,25 @@
 //! # When the timer is armed
 //!
 //! A slice begins when a G is switched to ([`Slices::begin`]); the CPU records its cycle counter
-//! and, if `sched` says that the G needs a timer, arms the timer unless it is armed already. It
-//! does not arm it anew for each slice: Gs that yield or park after a microsecond would spend more
-//! time on the timer than on their work. So the timer may fire in the middle of a slice, and then
-//! it is armed again for what is left of it: once in a slice's time at most.
+//! and, if `sched` says that the G needs a timer, arms the timer unless it is armed already: not
+//! anew for each slice, as Gs that park after a microsecond would spend more time on the timer than
+//! on their work. So the timer may fire in the middle of a slice, and is then armed again for what
+//! is left of it: once in a slice's time at most.
 //!
 //! A slice may begin with no other G waiting, and one may come later:
 //!
 //! - the running G readies or starts another, and arms the timer itself;
 //! - an interrupt brings one to this CPU: at its end (`run::interrupt`);
-//! - a G is put into the global queue by another CPU: `sched` knows which CPUs
-//!   run without a timer (its `sysmon`), and `run` interrupts them.
+//! - another CPU puts one into the global queue: `sched` knows which CPUs run without a timer (its
+//!   `sysmon`), and `run` interrupts them.
 //!
 //! # Urgent Gs
 //!
 //! A G that an interrupt has readied (a device has answered, a deadline has passed) need not wait
-//! for a slice to be over, even if all CPUs are busy. It displaces the G that runs where the
-//! interrupt came, which later continues with what is left of its slice: the slice is *lent*. At
-//! most half a slice is lent in each, so no G starves, however many interrupts come; an urgent G
-//! that needs more waits in the queue like any other. If a CPU is idle, it takes the G, and nothing
-//! is lent.
+//! for a slice to be over. If a CPU is idle, it takes the G; if all are busy, the G displaces the one
+//! that runs where the interrupt came, which later continues with what is left of its slice: the
+//! slice is *lent*. At most half a slice is lent in each, so no G starves, however many interrupts
+//! come; an urgent G that needs more waits in the queue like any other.
 //!
 //! # Other deadlines
 //!
@@ -41,8 +40,7 @@
 //! At every instruction at which the timer interrupt can arrive, that is, with interrupts on; but
 //! not between the two halves of parking, when it is about to leave by itself and may be readied
 //! already. All short sections that must not be preempted (locks, the P of this CPU) turn
-//! interrupts off, so the interrupt flag is the preempt word: there is no second word to keep
-//! consistent with it.
+//! interrupts off, so the interrupt flag is the preempt word, and there is no second one.
 
 use super::account::Counter;
 use super::timer::Timed;
@@ -83,7 +81,6 @@ struct Loan {
     /// When the slice began. A loan of an earlier slice is void, so that the begin of a slice need
     /// not clear it.
     of: u64,
-    /// Cycles that were lent and given back.
     given_back: u64,
     /// When the loan under way began, if one is.
     began: Option<u64>,
@@ -128,24 +125,23 @@ impl Attention {
     /// A watchdog is missing: this CPU may become one when it comes out of a halt.
     pub const WATCHDOG: u32 = 1 << 6;
 
-    /// All bits.
     #[inline(always)]
     pub fn get(&self) -> u32 {
         self.0.load(Ordering::Acquire) // pairs with `set`: what the bit announces is visible
     }
 
-    /// Whether one of these bits is set.
+    /// Whether any of these bits is set.
     #[inline(always)]
     pub fn has(&self, bits: u32) -> bool {
         self.get() & bits != 0
     }
 
-    /// Sets bits. Any CPU, any context.
+    /// Any CPU, any context.
     pub fn set(&self, bits: u32) {
         self.0.fetch_or(bits, Ordering::Release);
     }
 
-    /// Clears bits. Any CPU, any context.
+    /// Any CPU, any context.
     pub fn clear(&self, bits: u32) {
         self.0.fetch_and(!bits, Ordering::Relaxed);
     }
@@ -157,7 +153,7 @@ unsafe impl Sync for Slices {}
 /// A time that never comes.
 pub const NEVER: u64 = u64::MAX;
 
-/// How long the scheduler waits before it tries again to preempt a G, ns.
+/// When the scheduler tries again to preempt a G.
 const ASK_AGAIN_NS: u64 = 1_000_000;
 
 /// Sets the length of a slice; after the clock is known, before Gs run.
@@ -177,7 +173,6 @@ pub fn set_timer(entry: &'static dyn Timed, deadline_ns: u64) {
 }
 
 impl Slices {
-    /// No slice is under way.
     pub const fn new() -> Self {
         Slices {
             began: Cell::new(0),
@@ -193,7 +188,6 @@ impl Slices {
         }
     }
 
-    /// A slice begins, `now` by the cycle counter.
     #[inline(always)]
     pub fn begin(&self, now: u64) {
         self.began.set(now);
@@ -216,7 +210,6 @@ impl Slices {
         self.loan.set(Loan { began: Some(now), ..self.loan() });
     }
 
-    /// The loan of the slice under way.
     fn loan(&self) -> Loan {
         let (loan, of) = (self.loan.get(), self.began.get());
         if loan.of == of { loan } else { Loan { of, given_back: 0, began: None } }
@@ -252,9 +245,8 @@ impl Slices {
         if self.chaos_on() || needs_timer() {
             return Some(Leaving::Expire);
         }
-        // No G waits for the end of the slice: another one begins. Else a chain of Gs that ready one
-        // another, of which none waits when the timer fires, would set the timer for the end that
-        // is past at each readying.
+        // No G waits for the end of the slice: another one begins. Else Gs that ready one another, of
+        // which none waits when the timer fires, would set it for a past end at each readying.
         self.begin(now);
         None
     }
@@ -279,7 +271,6 @@ impl Slices {
         !self.attention.has(Attention::UNTIMED)
     }
 
-    /// Whether chaos is on.
     #[inline(always)]
     pub fn chaos_on(&self) -> bool {
         self.attention.has(Attention::CHAOS)
@@ -336,7 +327,6 @@ impl Slices {
         self.alarms[alarm as usize].load(Ordering::Relaxed)
     }
 
-    /// Sets `alarm` of this CPU.
     pub fn set_alarm(&self, alarm: Alarm, at_ns: u64) {
         self.alarms[alarm as usize].store(at_ns, Ordering::Relaxed);
         self.arm_at(at_ns);
@@ -349,8 +339,8 @@ impl Slices {
         Some(due)
     }
 
-    /// The timer has fired. How late it is, ns, and counted, unless it was armed for the watchdog
-    /// alone: that does not concern the scheduler.
+    /// The timer has fired. Counts it and says how late it is, ns, unless it was armed for the
+    /// watchdog alone.
     pub fn fired(&self, now_ns: u64) -> Option<u64> {
         self.attention.set(Attention::UNTIMED);
         let armed_ns = self.armed_ns.replace(NEVER);

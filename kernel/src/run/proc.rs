@@ -12,8 +12,7 @@
 //! # Why by way of the M's stack
 //!
 //! A G that leaves could switch straight to the next G, which would then queue it. That would save
-//! one switch of two, and a switch is eight instructions (`arch`, `switch`). It would cost more
-//! than that:
+//! one switch of two, which is eight instructions (`arch`, `switch`), and cost more:
 //!
 //! - A G may be in no queue before its context is saved. So the next G would have to be found
 //!   before the leaving G is queued: a G that yields would be in no queue and invisible to thieves
@@ -27,11 +26,10 @@
 //!
 //! # One reading of the clock
 //!
-//! The counter is read when a G has left. That is the end of its time on the CPU, the end of the
-//! next G's time in the queue, the beginning of that G's slice, and the time of the event that
-//! records both. So [`came_back`] gives it to the next round ([`Last`]), and the kernel's
-//! time in between is charged to the next G. Only code that has done something longer reads it
-//! again.
+//! The counter is read when a G has left. That is the end of its time on the CPU, the end of the next
+//! G's time in the queue, the beginning of that G's slice, and the time of the event that records
+//! both. So [`came_back`] gives it to the next round ([`Last`]), and the kernel's time in between is
+//! charged to the next G. Only code that has done something longer reads it again.
 
 use super::account::Spent;
 use super::kill;
@@ -73,8 +71,7 @@ pub(crate) enum Leaving {
 struct Last {
     /// The cycle counter then: a switch reads it only once.
     at: u64,
-    /// The event that the next G's start will be: it says why the G that ran has left, unless that
-    /// was traced already or no G ran.
+    /// The event of the next G's start: it says why the last G left, unless that was traced already.
     start: What,
 }
 
@@ -84,8 +81,7 @@ impl Last {
         Last { at: arch::cycles(), start: What::START }
     }
 
-    /// Traces why a G has left as an event of its own, if that was not traced: something longer
-    /// comes before the next G starts.
+    /// Traces why a G has left as an event of its own: something longer precedes the next start.
     fn trace(self) {
         if hooks::is_traced()
             && let Some(left) = self.start.left_before()
@@ -155,9 +151,9 @@ fn execute<'a>(mut on: OnCpu<'a>, run: Run<Task>, mut last: Last) -> (OnCpu<'a>,
         None => cpu.sp.as_ptr(),
         Some(own) => call::displace_m(cpu, own),
     };
-    // SAFETY: 1. `sp` was prepared by `spawn` or saved by `leave`, and `sched`
-    // gives a G to one CPU only, with its context saved. 2. As 1, and an M's
-    // stack is entered by the one CPU that has it. 3. Interrupts are off.
+    // SAFETY: 1. `sp` was prepared by `spawn` or saved by `leave`, and `sched` gives a G to one CPU
+    // only, with its context saved. 2. As 1, and an M's stack is entered by the one CPU that has it.
+    // 3. Interrupts are off.
     on = unsafe { on.switch(save, g.kernel.sp.get()) };
     let last = came_back(&mut on);
     (on, last)
@@ -175,7 +171,6 @@ fn searched(on: &mut OnCpu<'_>, g: &G<Task>, wake: Wake, last: Last) -> Last {
     Last::now()
 }
 
-/// The event that the start of a G on that slice is.
 #[inline(always)]
 fn start_of(slice: Slice, last: Last) -> What {
     if slice == Slice::New {
@@ -269,8 +264,8 @@ fn came_back_slow(on: &mut OnCpu<'_>, g: &'static G<Task>, why: Leaving, at: u64
     Last::now()
 }
 
-/// There is no G: deals with everything that a CPU without a G does, one at a time, and halts if
-/// there is none of it (Go: stopm). The caller looks for Gs again.
+/// There is no G: does one thing that is left for a CPU without a G, or halts (Go: stopm). The caller
+/// looks for Gs again.
 #[inline(never)]
 fn stop_m<'a>(mut on: OnCpu<'a>, wake: Wake, last: Last) -> (OnCpu<'a>, Last) {
     last.trace();
@@ -293,7 +288,6 @@ fn stop_m<'a>(mut on: OnCpu<'a>, wake: Wake, last: Last) -> (OnCpu<'a>, Last) {
     (on, Last::now())
 }
 
-/// Halts until an interrupt comes.
 fn halt(mut on: OnCpu<'_>) -> OnCpu<'_> {
     debug_assert!(on.p().is_empty(), "halts with Gs");
     on.cpu().slices.idle();
@@ -395,7 +389,7 @@ pub fn park() {
 }
 
 /// As [`park`], for a caller that has had interrupts off since before it released the lock of the
-/// wait queue; interrupts are as they were when it returns. `g` is the running G.
+/// wait queue; then they are as they were. `g` is the running G.
 #[inline(always)]
 pub fn park_from(irqs: IrqState, g: GHandle) {
     leave(irqs, g.parts().0, Leaving::Park);
@@ -415,8 +409,7 @@ pub fn may_wait() -> bool {
     arch::irq::enabled() && running().is_some_and(can_park)
 }
 
-/// Takes back a [`begin_park`]: the G need not wait after all. True if it was
-/// readied meanwhile; that wake-up is consumed.
+/// Takes back a [`begin_park`]. True if the G was readied meanwhile; that wake-up is consumed.
 pub fn cancel_park() -> bool {
     running().expect("no G to park").cancel_park()
 }
@@ -441,9 +434,8 @@ pub fn ready(g: GHandle) {
 }
 
 /// As [`ready`], for a caller that has had interrupts off since before it released the lock of the
-/// wait queue; interrupts are as they were when it returns. They are off until the wake-up is sent:
-/// `sched` expects a CPU that it has claimed to come, and a G preempted in between would delay the
-/// wake-up until it runs again.
+/// wait queue. They are off until the wake-up is sent: `sched` expects a CPU that it has claimed to
+/// come, and a G preempted in between would delay the wake-up until it runs again.
 #[inline(always)]
 pub fn ready_from(irqs: IrqState, g: GHandle) {
     // SAFETY: 1. The caller has them off, until `restore`. 2. Every caller comes after `init_cpu`.
@@ -470,9 +462,8 @@ pub fn ready_from(irqs: IrqState, g: GHandle) {
 }
 
 /// The end of a submit that has found a CPU to wake, or an attention bit: sends the wake-up, and
-/// arms the timer if the calling G must be preempted for the G that was submitted.
-///
-/// Interrupts are off since before the submit, as in [`ready_from`].
+/// arms the timer if the calling G must be preempted for the G that was submitted. Interrupts are
+/// off since before the submit, as in [`ready_from`].
 #[cold]
 pub(crate) fn submitted(cpu: &Cpu, p: &P<Task>, wake: Wake) {
     if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
@@ -509,11 +500,9 @@ pub(crate) fn wake_cpu(cpu: usize) {
 }
 
 /// The [`reclaim::Wait`]: the running G leaves its CPU until the M there has reclaimed that many
-/// pages. False if the G cannot leave here.
-///
-/// Where interrupts are on a G can be preempted, so it can leave as well; but not when it is about
-/// to park. In a blocking call it leaves with its M, and the spare M does the work. It does not
-/// check for a kill request: an allocation does not unwind.
+/// pages. False if the G cannot leave here: with interrupts off, or when it is about to park. In a
+/// blocking call it leaves with its M, and the spare M does the work. It does not check for a kill
+/// request: an allocation does not unwind.
 pub fn wait_for_memory(pages: usize) -> bool {
     let g = match running() {
         Some(g) if arch::irq::enabled() && g.status() == Status::Running => g,

@@ -1,18 +1,16 @@
 //! One run of a program: what its Gs have in common.
 //!
-//! Every G belongs to one [`Instance`], and the Gs that it starts belong to the same. It holds the
-//! program's name, its arguments, and how it ends: that is decided once ([`Instance::end`]), and
-//! its supervisor, which waits for it, does the rest (`run`). Two always exist: the kernel's own
-//! ([`KERNEL`]) and that of the booted program ([`BOOT`]); neither has a supervisor, and when the
-//! second ends, so does the machine. The others are used for one run after another and never freed,
-//! as Gs are.
+//! Every G belongs to one [`Instance`], and the Gs that it starts belong to the same. How it ends is
+//! decided once ([`Instance::end`]), and its supervisor, which waits for it, does the rest (`run`).
+//! Two always exist: the kernel's own ([`KERNEL`]) and that of the booted program ([`BOOT`]); neither
+//! has a supervisor, and when the second ends, so does the machine. The others are used for one run
+//! after another and never freed, as Gs are.
 #![forbid(unsafe_code)]
 
 use super::door::GHandle;
 use super::waiting::{Reason, Wait};
 use super::{Link, Record, Registry, door};
 use crate::arch::lock::IrqLock;
-use crate::run;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -29,7 +27,7 @@ impl ProgramId {
     /// The program that was booted.
     pub const BOOT: ProgramId = ProgramId(1);
 
-    /// Its number.
+    /// As a number.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
@@ -73,10 +71,8 @@ pub static KERNEL: Instance = Instance::new(ProgramId::KERNEL);
 /// The booted program. Code that runs on no G belongs to it.
 pub static BOOT: Instance = Instance::new(ProgramId::BOOT);
 
-/// All instances but those two.
 static ALL: Registry<Instance> = Registry::new();
 
-/// The number of the next run.
 static NEXT: AtomicU32 = AtomicU32::new(ProgramId::BOOT.0 + 1);
 
 /// One run of a program; or none, and free for the next.
@@ -101,7 +97,7 @@ struct Run {
     supervisor: Option<GHandle>,
     /// A G of it that waited for the clock or a device at the last scan: while it does, there is no
     /// deadlock.
-    outside_wait: Option<run::GHandle>,
+    outside_wait: Option<super::GHandle>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -168,12 +164,10 @@ impl Instance {
         self.is_ending.store(false, Relaxed);
     }
 
-    /// The number of its run.
     pub fn id(&self) -> ProgramId {
         ProgramId(self.id.load(Relaxed))
     }
 
-    /// The program's name.
     pub fn name(&self) -> &'static str {
         self.run.lock().name
     }
@@ -194,12 +188,11 @@ impl Instance {
         (run.name, run.args) = (name, args);
     }
 
-    /// Records that the calling G runs its main function.
+    /// The calling G runs its main function.
     pub(crate) fn main_begins(&self) {
         self.main.store(door::current_id(), Relaxed);
     }
 
-    /// Whether `g` is the G of its main function.
     pub(crate) fn is_main(&self, g: u64) -> bool {
         self.main.load(Relaxed) == g
     }
@@ -210,7 +203,6 @@ impl Instance {
         self.is_ending.load(Relaxed)
     }
 
-    /// Whether it runs and its end is not decided.
     pub fn is_running(&self) -> bool {
         self.run.lock().phase == Phase::Running
     }
@@ -246,12 +238,11 @@ impl Instance {
         }
     }
 
-    /// The G that was found to wait for the clock or a device.
-    pub(crate) fn outside_wait(&self) -> Option<run::GHandle> {
+    pub(crate) fn outside_wait(&self) -> Option<super::GHandle> {
         self.run.lock().outside_wait.clone()
     }
 
-    pub(crate) fn set_outside_wait(&self, outside_wait: Option<run::GHandle>) {
+    pub(crate) fn set_outside_wait(&self, outside_wait: Option<super::GHandle>) {
         self.run.lock().outside_wait = outside_wait;
     }
 }

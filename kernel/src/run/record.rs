@@ -1,8 +1,7 @@
 //! Records that are never freed, as Gs: links between them, the list of all, their labels.
 //!
-//! Such a record is reached by `&'static`, so any CPU can follow a [`Link`] to it at any time; which
-//! CPU may *change* the link is a matter of the structure's lock, not of memory safety. The loom
-//! models are in `tests/loom_records.rs`.
+//! Any CPU can follow a [`Link`] to such a record at any time; which CPU may *change* the link is a
+//! matter of the structure's lock, not of memory safety. Loom models: `tests/loom_records.rs`.
 
 use super::sys::{AtomicPtr, AtomicUsize, const_fn, fence};
 use core::panic::Location;
@@ -24,20 +23,16 @@ impl<T: 'static> Link<T> {
 
 // `T: Sync`, as what is put in on one CPU comes out on another.
 impl<T: Sync + 'static> Link<T> {
-    /// The reference.
     #[inline]
     pub fn get(&self) -> Option<&'static T> {
-        // Acquire pairs with the Release in `set`: the `T` that is found here is seen
-        // as it was made. Users hold a lock and could do without, but then this
-        // file would not be sound by itself; on x86 it costs nothing.
+        // Acquire pairs with the Release in `set`: the `T` is seen as it was made. Users hold a lock
+        // and could do without, but then this file would not be sound by itself.
         let to = self.0.load(Acquire);
-        // SAFETY: written by `set` and `replace` alone, so it is (1) null or made from a
-        // `&'static T`, hence valid for reads for ever and never lent as `&mut`;
-        // (2) followed on any CPU, which `T: Sync` allows.
+        // SAFETY: written by `set` and `replace` alone, so it is (1) null or made from a `&'static T`,
+        // hence valid for ever and never lent as `&mut`; (2) followed on any CPU: `T: Sync`.
         unsafe { to.as_ref() }
     }
 
-    /// Sets the reference.
     #[inline]
     pub fn set(&self, to: Option<&'static T>) {
         self.0.store(address(to), Release); // pairs with `get`
@@ -69,16 +64,14 @@ pub trait Record: Sync + Sized + 'static {
 
 /// A list of all records of a kind that only grows: any CPU adds, any CPU walks.
 ///
-/// Each record has a word for the one that was added before it ([`Record::older`]), which is written before
-/// the record can be found and never again. So a walk needs no lock, can begin at any time and in
-/// any context, and meets every record that was added before it began.
+/// The link to the older record is written before the record can be found and never again. So a walk
+/// needs no lock, can begin in any context, and meets every record that was added before it began.
 pub struct Registry<T: 'static> {
     newest: Link<T>,
 }
 
 impl<T: 'static> Registry<T> {
     const_fn! {
-        /// Holds none.
         pub fn new() -> Self {
             Registry { newest: Link::new() }
         }
@@ -99,7 +92,6 @@ impl<T: Record> Registry<T> {
         }
     }
 
-    /// All of them, newest first. Any context.
     pub fn iter(&self) -> impl Iterator<Item = &'static T> + use<T> {
         core::iter::successors(self.newest.get(), |record| record.older().get())
     }
@@ -109,9 +101,8 @@ impl<T: Record> Registry<T> {
 ///
 /// A label is several words. Its owner writes them between two lives, when the G's state says that
 /// it is dead; all others may read at any time, and must never put together the address of one name
-/// and the length of another. So a reader looks at the state before and after, as with a sequence
-/// lock, and the state word that there is already serves as the sequence: the writer pays for the
-/// words and nothing else.
+/// and the length of another. So a reader checks the state before and after, as with a sequence lock
+/// whose sequence is the state word: the writer pays for the words and nothing else.
 ///
 /// > The end of a life comes before `set`, and `set` before the begin of the next (a Release).
 ///
@@ -126,7 +117,6 @@ pub struct Label {
 
 impl Label {
     const_fn! {
-        /// No name, no site.
         pub fn new() -> Self {
             Label {
                 name: AtomicPtr::new(ptr::null_mut()),
@@ -148,8 +138,8 @@ impl Label {
     /// Reads it; `None` if `is_whole`, asked after all words were read, denies that.
     ///
     /// # Safety
-    /// `is_whole` is true only if no other `set` has begun since the one whose
-    /// life the caller saw begun before it called; or none can have.
+    /// `is_whole` is true only if no other `set` has begun since the one whose life the caller saw
+    /// begun before it called; or none can have.
     pub unsafe fn get(
         &self,
         is_whole: impl FnOnce() -> bool,
@@ -166,8 +156,7 @@ impl Label {
         if name.is_null() {
             return Some(("", site));
         }
-        // SAFETY: all words are of one `set`, says the caller: these two are
-        // those of a `&'static str`.
+        // SAFETY: all words are of one `set`, says the caller: these two are a `&'static str`'s.
         let name = unsafe { core::slice::from_raw_parts(name, bytes) };
         // SAFETY: as above.
         Some((unsafe { core::str::from_utf8_unchecked(name) }, site))

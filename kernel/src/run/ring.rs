@@ -1,10 +1,9 @@
 //! The events of one CPU, in a ring: its CPU writes, any CPU reads, neither waits. What is done with
 //! them is in `watch::trace`; the ring is here so that a traced switch writes to it at once.
 //!
-//! Recording is a pointer loaded, three words stored, the pointer moved and compared: the owner
-//! writes one half of its memory, and only when that is full does more work ([`Ring::turn_over`]):
-//! it continues in the other half, counts, and wakes the G that drains. The oldest events are
-//! overwritten.
+//! Recording is a pointer loaded, three words stored, the pointer moved and compared. Only when one
+//! half of its memory is full does the owner more ([`Ring::turn_over`]): it continues in the other
+//! half, where the oldest events are overwritten, counts, and wakes the G that drains.
 //!
 //! # Reading while it is written
 //!
@@ -32,14 +31,13 @@ pub fn init_cpu() {
     arch::set_slot::<RING_SLOT>(ring.expose_provenance());
 }
 
-/// The ring of this CPU. Interrupts off, after [`init_cpu`].
+/// That ring. Interrupts off, after [`init_cpu`].
 #[inline(always)]
 pub fn here() -> &'static Ring {
     // SAFETY: `init_cpu` has put a pointer to a static there, before this CPU records anything.
     unsafe { &*core::ptr::with_exposed_provenance::<Ring>(arch::slot::<RING_SLOT>()) }
 }
 
-/// Room for one event.
 #[derive(Default)]
 pub struct Slot {
     time: AtomicU64,
@@ -54,15 +52,14 @@ const LOOKS: usize = 64;
 #[repr(align(128))]
 pub struct Ring {
     // Written by the owner, interrupts off; read by any CPU.
-    /// Where the next event goes. In `memory`.
+    /// Where the next event goes, in `memory`.
     next: AtomicPtr<Slot>,
     /// Events before the half under way.
     passed: AtomicU64,
     /// The hash of all events so far, if they are hashed.
     hash: AtomicU64,
 
-    /// Where the half under way ends. In `memory`, or just behind it. The owner's alone, so a plain
-    /// cell.
+    /// Where the half under way ends, in `memory` or just behind it. The owner's alone.
     stop: Cell<*mut Slot>,
 
     // Written once, before anything is recorded.
@@ -101,7 +98,6 @@ impl Ring {
         self.next.store(start, Release);
     }
 
-    /// Whether it has memory.
     pub fn is_given(&self) -> bool {
         !self.next.load(Acquire).is_null() // pairs with `give`
     }
@@ -131,7 +127,6 @@ impl Ring {
         false
     }
 
-    /// A half is full: continues in the other.
     #[cold]
     fn turn_over(&self, next: *mut Slot) {
         let memory = self.memory.get();
@@ -150,25 +145,20 @@ impl Ring {
 
     /// Adds an event to the hash. Its own CPU only.
     pub fn hash(&self, words: [u64; 3]) {
-        let mix = |hash: u64, word: u64| {
-            // The product moves bits up; the rotation moves them back down.
-            (hash ^ word).wrapping_mul(HASH_PRIME).rotate_left(23)
-        };
+        // The product moves bits up; the rotation moves them back down.
+        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(HASH_PRIME).rotate_left(23);
         self.hash.store(words.into_iter().fold(self.hash.load(Relaxed), mix), Relaxed);
     }
 
-    /// The hash over all events so far.
     pub fn digest(&self) -> u64 {
         self.hash.load(Relaxed)
     }
 
-    /// Maximum number of events that it holds.
     pub fn capacity(&self) -> u64 {
         if self.is_given() { self.memory.get().len() as u64 } else { 0 }
     }
 
-    /// Events so far, including overwritten ones. `None` if the owner is too fast to get a
-    /// consistent value.
+    /// Events so far, including overwritten ones. `None`: the owner is too fast to tell.
     pub fn count(&self) -> Option<u64> {
         if !self.is_given() {
             return Some(0);

@@ -1,12 +1,11 @@
-//! All Gs that there ever were: a list that only grows, as records are never freed; and how a G is
-//! found by its number, without a walk over all Gs for each.
+//! All Gs that there ever were, and how one is found by its number without a walk over all, or by its
+//! name in a lock word. (What such a name is made of, and why it has an epoch, is in `wait::held`.)
 //!
 //! The number of a G changes with each life, so a table that is always up to date would cost every
 //! start something. Numbers are looked up seldom: by a kill, by a backtrace. So the table is built
 //! from [`ALL`] when it is needed, and is a hint: Gs are in [`BUCKETS`] chains by the number that
 //! they had when they were inserted. A G that its chain does not have is searched in all Gs
-//! ([`walk`]), and after a few such walks the table is rebuilt. So thousands of kills in a row cost
-//! thousands of short lookups and a few walks.
+//! ([`walk`]), and after a few such walks the table is rebuilt.
 //!
 //! Chains are linked through the records, which are never freed. The table is filled a few records
 //! at a time, under a lock; the next caller continues, so a G may be killed in the middle of that.
@@ -14,7 +13,7 @@
 //! that were moved before it, and so to an end.
 
 use super::task::Task;
-use super::{G_SLOT, Link, Record, Registry, name};
+use super::{G_SLOT, Link, Record, Registry, running_or_none};
 use crate::arch;
 use crate::arch::lock::IrqLock;
 use core::sync::atomic::Ordering::Relaxed;
@@ -22,13 +21,11 @@ use sched::G;
 
 pub(crate) static ALL: Registry<G<Task>> = Registry::new();
 
-/// Registers a new G, which has not run yet.
 pub(crate) fn add(g: &'static G<Task>) {
-    g.kernel.name.store(name::name_of(g), Relaxed);
+    g.kernel.name.store(name_of(g), Relaxed);
     ALL.add(g);
 }
 
-/// The CPU that runs `g`.
 pub(crate) fn cpu_of(g: &'static G<Task>) -> Option<usize> {
     let address = core::ptr::from_ref(g).addr();
     (0..arch::num_cpus()).find(|&cpu| arch::slot_of::<G_SLOT>(cpu) == address)
@@ -45,7 +42,6 @@ static CHAINS: [Link<G<Task>>; BUCKETS] = [const { Link::new() }; BUCKETS];
 static FILLING: IrqLock<Filling> = IrqLock::new(Filling { walks: 0, next: None });
 
 struct Filling {
-    /// Walks since the table was begun.
     walks: usize,
     /// The next record to insert; `None`: the table is complete.
     next: Option<&'static G<Task>>,
@@ -53,8 +49,8 @@ struct Filling {
 
 /// The G whose current life has this number, if there is one. That life may end at any time.
 pub(crate) fn find(id: u64) -> Option<&'static G<Task>> {
-    let chain = core::iter::successors(chain(id).get(), |g| g.kernel.same_chain.get());
-    chain.into_iter().find(|g| g.id() == id).or_else(|| walk(id))
+    let mut chain = core::iter::successors(chain(id).get(), |g| g.kernel.same_chain.get());
+    chain.find(|g| g.id() == id).or_else(|| walk(id))
 }
 
 fn chain(id: u64) -> &'static Link<G<Task>> {
@@ -88,4 +84,59 @@ fn fill() -> bool {
         filling.next = g.older().get();
     }
     true
+}
+
+/// The name for every lock holder that is not a G.
+pub(crate) const NOBODY: u64 = 1 << 5;
+/// The distance between two epochs.
+pub(crate) const EPOCH: u64 = 1 << 48;
+/// The record's bits of a name; all higher bits of its address are set.
+const RECORD: u64 = EPOCH - 64;
+
+pub(crate) const fn is_no_name(word: u64) -> bool {
+    word & RECORD == 0 && word != NOBODY
+}
+
+pub(crate) fn name_of(g: &'static G<Task>) -> u64 {
+    core::ptr::from_ref(g).expose_provenance() as u64 & RECORD
+}
+
+/// The name of the running G, for lock words; [`NOBODY`] if no G runs.
+#[inline(always)]
+pub fn me() -> u64 {
+    running_or_none().kernel.name.load(Relaxed)
+}
+
+/// Whether the G of that name has ended without unwinding.
+///
+/// # Safety
+/// It is 0, or a name that [`me`] gave.
+#[inline]
+pub unsafe fn is_gone(name: u64) -> bool {
+    // SAFETY: the caller's promise.
+    let now = unsafe { record(name) }.map_or(name, |g| g.kernel.name.load(Relaxed));
+    now / EPOCH != name / EPOCH
+}
+
+/// The G of that name.
+///
+/// # Safety
+/// As for [`is_gone`].
+pub(crate) unsafe fn record(name: u64) -> Option<&'static G<Task>> {
+    let address = (name & RECORD != 0).then_some(name | !(EPOCH - 1))? & !63;
+    // SAFETY: the address of a G, which was exposed when it got its name, and Gs live for ever.
+    Some(unsafe { &*core::ptr::with_exposed_provenance(address as usize) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_no_g_is_never_gone() {
+        for name in [0, NOBODY] {
+            // SAFETY: these names belong to no G.
+            assert!(!unsafe { is_gone(name) });
+        }
+    }
 }

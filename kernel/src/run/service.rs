@@ -1,8 +1,7 @@
 //! Service Gs of the kernel: drain rings, print reports, supervise programs.
 //!
 //! They are Gs like others, but belong to no program: a program neither counts them nor waits for
-//! them, and the machine's end is theirs. A service G is started only when its service is
-//! requested.
+//! them, and the machine's end is theirs. One is started when its service is first requested.
 #![forbid(unsafe_code)]
 
 use super::KERNEL;
@@ -24,17 +23,14 @@ pub fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result
     COUNT.fetch_add(1, Relaxed);
     let (site, program) = (Location::caller(), Some(&KERNEL));
     let options = SpawnOptions { name, site, stack: DEFAULT_SIZE, pin: None, program };
-    let detached = door::spawn(options, Caught(work));
+    let detached = door::spawn(options, Caught(work)).map(drop);
     if detached.is_err() {
         COUNT.fetch_sub(1, Relaxed);
     }
-    detached.map(drop)
+    detached
 }
 
-/// Starts a service G that ends when its work is done.
-///
-/// # Errors
-/// [`SpawnError`] when there is no memory for it.
+/// As [`spawn`], for a service G that ends when its work is done.
 pub fn spawn_for_a_while(
     name: &'static str,
     work: impl FnOnce() + Send + 'static,

@@ -8,10 +8,9 @@
 //!
 //! # What was rejected
 //!
-//! - **A stack at the first run, not at the start**: it helps only Gs that are never run, for one
-//!   that has run keeps it; and each switch would have to check whether there is a stack, at a
-//!   moment at which there may be no memory and no caller to report it to. So a start that finds no
-//!   memory is an error to the caller, and once started a G runs.
+//! - **A stack at the first run, not at the start**: it helps only Gs that are never run; and each
+//!   switch would have to check for a stack, at a moment at which there may be no memory and no
+//!   caller to report it to.
 //! - **A G on the heap**: 256 bytes more for each, in another page and with another TLB entry.
 
 use super::door::SpawnOptions;
@@ -74,8 +73,8 @@ pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>
         (None, Ok(_)) => unreachable!("a job without a G"),
     };
     let g_at = core::ptr::from_ref(g).addr();
-    // SAFETY: a G is at the top of its stack (`g_with_stack`), above the canary, and the
-    // stack is its own until it ends; the page is there.
+    // SAFETY: a G is at the top of its stack (`g_with_stack`), above the canary, and the stack is its
+    // own until it ends; the page is there.
     g.kernel.sp.set(unsafe { arch::prepare(g_at - CANARY_BYTES, g_main, g_at) });
     g.kernel.init_g(work, name, site, program.or(own));
     let (cpu, p) = on.parts();
@@ -153,8 +152,8 @@ extern "C" fn g_main(g: usize) -> ! {
     arch::irq::restore(IrqState::ON);
     // The work stays in its cell, where `abandon::finish_abandoned` finds it if this G is abandoned.
     Work::run_from(&g.kernel.work);
-    // No probe: the root is at the very top of the G's first page. As in `leave`, a G
-    // must leave with no lock held and interrupts on.
+    // No probe: the root is at the very top of the G's first page. As in `leave`, a G must leave with
+    // no lock held and interrupts on.
     assert!(arch::irq::disable().were_on(), "irqs off");
     // SAFETY: 1. See above. 2. A G runs here. 3. It has no other.
     let on = unsafe { OnCpu::assume() };
@@ -164,14 +163,12 @@ extern "C" fn g_main(g: usize) -> ! {
     unsafe { arch::switch_for_good(on.cpu().sp.get()) }
 }
 
-/// Recycles a G that has ended and whose stack is no longer in use (Go: gdestroy). It stays with
-/// its stack: on the free list of this P if the stack is of the usual size and has hardly grown,
-/// else in the pool of stacks, where pages are freed.
+/// Recycles a G that has ended and whose stack is no longer in use (Go: gdestroy), with its stack: to
+/// the free list of this P, or to the pool of stacks, where pages are freed.
 #[inline(always)]
 pub(crate) fn recycle(on: &mut OnCpu<'_>, g: &'static G<Task>) {
     on.cpu().counters.ended.add_one();
-    // SAFETY: the cell belongs to the holder, this CPU, and nothing changes it before the next
-    // lines.
+    // SAFETY: the cell is the holder's, this CPU, and nothing changes it before the next lines.
     let stack = unsafe { &*g.kernel.stack.as_ptr() };
     debug_assert!(stack.as_ref().is_none_or(|own| stack::is_whole(own.slot())), "stack overrun");
     if stack.as_ref().is_some_and(Stack::is_as_new) {

@@ -1,9 +1,6 @@
-//! What wait queues, locks and result cells need of the kernel, by one name each.
-//!
-//! `wait`, `mutex`, `rwlock` and `held`, `sync::WaitGroup` and `gref` name nothing of
-//! the kernel but what is here. So the models in `tests/` can compile the very
-//! same files with a `sys` of their own, in which loom watches every access and
-//! every wait.
+//! What wait queues, locks and result cells need of the kernel, by one name each. They name nothing
+//! of the kernel but what is here, so the models in `tests/` can compile the very same files with a
+//! `sys` of their own, in which loom watches every access and every wait.
 
 pub(crate) use super::door::{
     GHandle, Reason, Wait, begin_park, cancel_park, die, is_gone, is_killed, look_for_cycle,

@@ -1,8 +1,7 @@
 //! What the kernel keeps with each G, and how reports show the running G.
 //!
 //! Nearly all of it belongs to the G's holder: the CPU that sets it up, runs it, or recycles it
-//! (see `sched::Status`). Fields that other CPUs may read are atomic; how they are read is in
-//! `roster`. No scheduling happens here.
+//! (see `sched::Status`). Fields that other CPUs may read are atomic.
 
 use super::account::Account;
 use super::error::Filled;
@@ -27,7 +26,6 @@ use sched::G;
 /// Names one life of a G.
 pub type GHandle = sched::Handle<Task>;
 
-/// The kernel's part of a G.
 pub struct Task {
     /// Where its stack pointer was when it left its CPU.
     pub(crate) sp: Cell<usize>,
@@ -40,18 +38,16 @@ pub struct Task {
     pub(crate) m: Link<M>,
     /// Its name and spawn site; set between two lives.
     pub(crate) label: Label,
-    /// How many panics of it are under way.
     panics: Cell<u32>,
     /// Its stack, or that of its M, has been full, in this life.
     pub(crate) full: Cell<Option<Filled>>,
-    /// How many slices of its own it has begun.
     pub(crate) slices: Cell<u64>,
     /// Where its time goes. Atomic: any CPU reads it.
     pub(crate) account: Account,
     /// Its name in lock words (`wait::held`). Atomic: read by itself, or from outside; changed when
     /// it panics, or is abandoned.
     pub(crate) name: AtomicU64,
-    /// Its place among the sleepers, guarded by their lock.
+    /// Guarded by the lock of the sleepers.
     timer: timer::Node,
     /// Left by an unpark. Atomic: any G gives it.
     pub(crate) permit: Permit,
@@ -59,12 +55,10 @@ pub struct Task {
     older: Link<G<Task>>,
     /// The next record of its chain (`roster`). Written under the lock there, read by any CPU.
     pub(crate) same_chain: Link<G<Task>>,
-    /// What it waits for, or has waited for last: a [`Wait`], packed. Written by the G itself, read
-    /// by any CPU.
+    /// Its last [`Wait`], packed. Written by the G itself, read by any CPU.
     pub waiting: AtomicU64,
     /// Its program, if not the booted one; set between two lives, or by the G itself.
     pub(crate) program: Link<Instance>,
-    /// The kill request. Atomic: any G sets it.
     pub(crate) kill: KillRequest,
 }
 
@@ -118,7 +112,6 @@ impl Task {
         self.waiting.store(0, Relaxed);
     }
 
-    /// The program of this G.
     pub(crate) fn program(&self) -> &'static Instance {
         self.program.get().unwrap_or(&BOOT)
     }
@@ -179,7 +172,6 @@ pub fn is_in_call() -> bool {
     running().is_some_and(|g| g.kernel.m.get().is_some())
 }
 
-/// Shows a G by number, name and spawn site.
 pub struct Running(pub(crate) &'static G<Task>);
 
 impl fmt::Display for Running {
@@ -187,8 +179,7 @@ impl fmt::Display for Running {
         let Running(g) = self;
         write!(f, "G {}", g.id())?;
         // SAFETY: it runs on this CPU, so this life is not over.
-        let label = unsafe { g.kernel.label.get(|| true) };
-        let Some((name, site)) = label else { return Ok(()) };
+        let (name, site) = unsafe { g.kernel.label.get(|| true) }.unwrap_or_default();
         if !name.is_empty() {
             write!(f, " \"{name}\"")?;
         }
@@ -205,12 +196,10 @@ pub fn begin_panic() -> Option<u32> {
     Some(g.kernel.panics.get())
 }
 
-/// Whether the running G panics and has not been caught yet.
 pub fn is_panicking() -> bool {
     running().is_some_and(|g| g.kernel.is_panicking())
 }
 
-/// Notes that a panic of the running G was caught.
 pub fn end_panic() {
     if let Some(g) = running() {
         g.kernel.panics.set(g.kernel.panics.get().saturating_sub(1));

@@ -3,13 +3,9 @@
 //! Time is nanoseconds since boot in a word, which lasts for 584 years. Arithmetic saturates at
 //! both ends and never panics: a deadline further away than that never comes, so
 //! `sleep(Duration::MAX)` sleeps for ever.
-//!
-//! [`Deadline`] is for waits in channels and locks: with it a wait with a timeout and one without
-//! are the same code.
 #![forbid(unsafe_code)]
 
-use super::door;
-use super::door::{Reason, Wait};
+use super::door::{self, Reason, Wait};
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 
@@ -46,14 +42,6 @@ impl Instant {
     }
 
     /// How long after `earlier` this is; zero if it is before.
-    ///
-    /// ```
-    /// use runnext::time::{Duration, Instant};
-    /// let now = Instant::now();
-    /// let later = now + Duration::from_secs(1);
-    /// assert_eq!(later.duration_since(now), Duration::from_secs(1));
-    /// assert_eq!(now.duration_since(later), Duration::ZERO);
-    /// ```
     #[must_use]
     pub const fn duration_since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.ns.saturating_sub(earlier.ns))
@@ -109,7 +97,6 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// A `Duration` in nanoseconds, saturating.
 fn whole_ns(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -141,11 +128,10 @@ pub fn sleep(d: Duration) {
 /// assert!(start.elapsed() >= Duration::from_millis(3));
 /// ```
 pub fn sleep_until(at: Instant) {
-    crate::run::door::might_park();
+    door::might_park();
     let deadline = Deadline::at(at);
-    // By the clock and not by the result of `park`: a stale handle from an earlier wait may wake
-    // this G, and the CPU that it wakes up on may find its clock a few nanoseconds behind that of
-    // the CPU whose timer fired.
+    // By the clock and not by the result of `park`: a stale handle may wake this G, and the clock of
+    // the CPU that it wakes up on may be a little behind that of the CPU whose timer fired.
     while !deadline.is_past() {
         let _ = door::begin_park(Wait::new(Reason::Sleep, 0)); // no other G gets the handle
         // Only a kill or a stale handle readies it.
@@ -154,8 +140,7 @@ pub fn sleep_until(at: Instant) {
     }
 }
 
-/// Until when a wait may last. Passed to a wait instead of a timeout, which would have to be
-/// reduced after each spurious wake-up.
+/// Until when a wait may last: a timeout would have to be reduced after each spurious wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
@@ -164,12 +149,6 @@ impl Deadline {
     pub const NEVER: Deadline = Deadline(Instant::NEVER);
 
     /// The wait may last for `timeout` from now on.
-    ///
-    /// ```
-    /// use runnext::time::{Deadline, Duration};
-    /// assert!(Deadline::after(Duration::ZERO).is_past());
-    /// assert_eq!(Deadline::after(Duration::MAX), Deadline::NEVER);
-    /// ```
     #[must_use]
     pub fn after(timeout: Duration) -> Self {
         Deadline(Instant::now() + timeout)
@@ -264,6 +243,8 @@ mod tests {
         sleep_until(Instant { ns: 0 });
         sleep_until(Instant::now());
         assert!(Deadline::at(Instant { ns: 0 }).is_past());
+        assert!(Deadline::after(Duration::ZERO).is_past());
+        assert_eq!(Deadline::after(Duration::MAX), Deadline::NEVER);
     }
 
     #[test]

@@ -7,17 +7,15 @@
 //! another reason removes itself ([`Timers::cancel`]). The other entries are the answers of simulated
 //! devices.
 //!
-//! `preempt` owns the hardware timer. The order of deadlines is [`Heap`]'s. The public interface is
-//! `time`.
+//! `preempt` owns the hardware timer. The public interface is `time`.
 //!
 //! # Where the node is
 //!
 //! In the G's own record, which is never freed, so that nothing is allocated for a timer, a node
 //! can be dereferenced at any time, and safe code is enough. A node on the stack of the G that
 //! waits would save 72 bytes for each G that never sleeps; but then every way out of the wait (also
-//! a panic, also a kill) must be shown to remove the node, or a CPU walks through a stack that
-//! belongs to another G by now. One node per G is enough: a G waits in one place, and of several
-//! deadlines the earliest counts.
+//! a panic, also a kill) must remove the node, or a CPU walks through a stack that is another G's by
+//! now. One node is enough: a G waits in one place, and of several deadlines the earliest counts.
 //!
 //! # Exactly one reason
 //!
@@ -35,8 +33,7 @@
 //!
 //! Each change of a heap stores its first deadline beside the lock, before the lock is released.
 //! Only the heap's own CPU makes a deadline *earlier*, so it never reads one that is too late; one
-//! that is too early, because another CPU cancels at this moment, or has cancelled since the
-//! hardware was set, costs an interrupt that finds no G due.
+//! that is too early, because another CPU cancels, costs an interrupt that finds no G due.
 //!
 //! # Lock order
 //!
@@ -58,7 +55,6 @@ use core::sync::atomic::Ordering::Relaxed;
 /// the timer that is set for it fires at once, and other interrupts are served in between.
 pub const FIRES_PER_TICK: usize = 64;
 
-/// The heaps of all CPUs, for a `static`.
 pub struct Timers {
     cpus: [PerCpu; MAX_CPUS],
 }
@@ -67,31 +63,20 @@ pub struct Timers {
 #[repr(align(128))]
 struct PerCpu {
     heap: IrqLock<Heap>,
-    /// The first deadline, 0 if there is none that will come. Written under the lock, read by any
-    /// CPU.
+    /// The first deadline, 0 if none will come. Written under the lock, read by any CPU.
     first_ns: AtomicU64,
 }
 
 impl Timers {
-    /// Without entries.
     #[must_use]
     pub const fn new() -> Self {
-        Timers {
-            cpus: [const {
-                PerCpu {
-                    heap: IrqLock::at(Level::Timers, Heap::new()),
-                    first_ns: AtomicU64::new(0),
-                }
-            }; MAX_CPUS],
-        }
+        Timers { cpus: [const { PerCpu::new() }; MAX_CPUS] }
     }
 
     /// Arranges that `entry` is called on `cpu`, this one, at `deadline_ns`. True if it is the first
     /// here now: then the caller sets the hardware, with interrupts off since before. A deadline
-    /// that is past is fine, and so is [`NEVER`].
-    ///
-    /// Caller: `preempt::set_timer`, for the G that will wait, after `begin_park` and before it
-    /// parks, or for another owner. It owes a [`Timers::cancel`] when the wait is over.
+    /// that is past is fine, and so is [`NEVER`]. A G calls it (`preempt::set_timer`) after
+    /// `begin_park` and before it parks, and owes a [`Timers::cancel`] when the wait is over.
     ///
     /// # Panics
     /// If it is armed already.
@@ -108,9 +93,7 @@ impl Timers {
     }
 
     /// The wait of `entry` is over. True if its time had not come: it was readied for another
-    /// reason.
-    ///
-    /// Caller: the caller of [`Timers::arm`], on any CPU, not in an interrupt.
+    /// reason. Any CPU, not in an interrupt.
     pub fn cancel(&self, entry: &'static dyn Timed) -> bool {
         let node = entry.timer();
         let cpu = &self.cpus[node.home.load(Relaxed) as usize];
@@ -122,11 +105,9 @@ impl Timers {
         was_in
     }
 
-    /// Removes the entries of `cpu`, this one, that are due at `now_ns`, in order, but at most
-    /// [`FIRES_PER_TICK`], and calls each. Afterwards the caller sets the hardware for
-    /// [`Timers::next_deadline`].
-    ///
-    /// Caller: the handler of the CPU's timer interrupt.
+    /// The timer of `cpu`, this one, has fired: removes the entries that are due at `now_ns`, in
+    /// order, but at most [`FIRES_PER_TICK`], and calls each. Afterwards the caller sets the hardware
+    /// for [`Timers::next_deadline`].
     pub fn on_tick(&self, cpu: usize, now_ns: u64) {
         for _ in 0..FIRES_PER_TICK {
             // One lock per entry, so that a `cancel` does not wait for all of them.
@@ -142,9 +123,7 @@ impl Timers {
     }
 
     /// The first deadline of `cpu`, if one will come. On that CPU itself it is never later than it
-    /// should be; other CPUs may read one that is a moment old.
-    ///
-    /// Caller: any CPU, in any context. One load.
+    /// should be; other CPUs may read one that is a moment old. Any context.
     #[inline]
     #[must_use]
     pub fn next_deadline(&self, cpu: usize) -> Option<u64> {
@@ -159,6 +138,11 @@ impl Timers {
 }
 
 impl PerCpu {
+    const fn new() -> Self {
+        let heap = IrqLock::at(Level::Timers, Heap::new());
+        PerCpu { heap, first_ns: AtomicU64::new(0) }
+    }
+
     /// Under the lock. A deadline of 0 is as past as one of 1.
     fn note_first(&self, heap: &Heap) {
         let first_ns = match heap.first_deadline() {

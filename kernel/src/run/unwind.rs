@@ -48,20 +48,15 @@ pub fn resume(why: JoinError) -> ! {
     (hooks::get().kernel_bug)(format_args!("cannot go on unwinding (code {code})"))
 }
 
-/// The reason in the payload.
 fn why(payload: Box<dyn Any + Send>) -> JoinError {
     let payload = match payload.downcast::<JoinError>() {
         Ok(why) => return *why,
         Err(payload) => payload,
     };
     // The host's panics.
-    JoinError::Panicked(match payload.downcast::<String>() {
-        Ok(message) => *message,
-        Err(payload) => match payload.downcast_ref::<&'static str>() {
-            Some(message) => (*message).into(),
-            None => "a panic with a value that is no text".into(),
-        },
-    })
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or(payload.downcast_ref::<&str>().copied());
+    JoinError::Panicked(text.unwrap_or("a panic with a value that is no text").into())
 }
 
 /// Starts to unwind, because of `why`. Returns only if no frame above catches it or a table is
@@ -80,9 +75,8 @@ fn begin_boxed(why: Box<JoinError>) -> i32 {
 /// As [`begin`], from above the last caller that is marked as not unwinding: for an allocation that
 /// failed. The language says that such a panic does not unwind, but all callers that can meet it,
 /// from the call of the handler on up, can handle one that does: they do not see into the handler.
-/// Returns `why` if that is not possible, or no caller is marked.
-///
-/// The callers up to there are discarded: they have nothing to drop.
+/// The callers up to there are discarded: they have nothing to drop. Returns `why` if that is not
+/// possible, or no caller is marked.
 #[cfg(target_os = "none")]
 pub(crate) fn begin_above(why: JoinError) -> JoinError {
     extern "C-unwind" fn raise(why: usize) -> ! {

@@ -1,7 +1,5 @@
-//! Queries of the running G, the counters and each CPU; requests to all CPUs.
-//!
-//! No scheduling happens here. Any CPU may call; a value may be stale at once. Reports read
-//! snapshots instead (`snapshot`).
+//! Queries of the running G, the counters and each CPU; requests to all CPUs. Any CPU may call; a
+//! value may be stale at once. Reports read snapshots instead (`snapshot`).
 
 use super::{
     BOOT, CPUS, GHandle, Instance, Kind, SCHED, hooks, running, running_on, service, wake_cpu,
@@ -46,14 +44,8 @@ pub fn random() -> u64 {
     word
 }
 
-/// How many Gs were ever started.
 pub fn created() -> u64 {
     CPUS.iter().map(|cpu| cpu.counters.created.get()).sum()
-}
-
-/// How many Gs have ended.
-pub fn ended() -> u64 {
-    CPUS.iter().map(|cpu| cpu.counters.ended.get()).sum()
 }
 
 /// How many Gs there are, without the kernel's service Gs.
@@ -64,13 +56,15 @@ pub fn num_goroutines() -> usize {
 
 /// How many Gs were ever started, and how many have ended.
 pub fn created_and_ended() -> (u64, u64) {
-    let ended = ended(); // before `created`: never more ended than created
+    // Before `created`: never more ended than created.
+    let ended = CPUS.iter().map(|cpu| cpu.counters.ended.get()).sum();
     (created(), ended)
 }
 
 /// A number that changes whenever a G is created or has ended.
 pub fn lives_changed() -> u64 {
-    created() + ended()
+    let (created, ended) = created_and_ended();
+    created + ended
 }
 
 /// How many cycles Gs have run, up to the last time that one left its CPU. A caller that sees that
@@ -80,7 +74,6 @@ pub fn cycles_run() -> u64 {
     cycles.fold(0, u64::wrapping_add)
 }
 
-/// How many Ps run a G, or are about to.
 pub fn busy() -> usize {
     SCHED.counts().busy
 }
@@ -124,7 +117,6 @@ pub fn ask_for_attention(bits: u32) {
     CPUS[..arch::num_cpus()].iter().for_each(|cpu| cpu.slices.attention.set(bits));
 }
 
-/// Clears them.
 pub fn spare_attention(bits: u32) {
     CPUS[..arch::num_cpus()].iter().for_each(|cpu| cpu.slices.attention.clear(bits));
 }

@@ -1,10 +1,9 @@
 //! The wait of a G: a reason and an object, packed into one word.
 //!
-//! A G that begins to park gives the reason ([`crate::run::door::begin_park`]; Go: waitReason); the word
-//! stays with the G until its next wait, and its state says whether it is valid. Lists of Gs,
-//! backtraces, traces and the deadlock scan read it at any time: it is one word so that they never
-//! see one wait's reason with another's object. The names of [`Reason`] are Go's where Go has one
-//! for the same thing.
+//! A G that begins to park gives the reason ([`crate::run::door::begin_park`]; Go: waitReason); the
+//! word stays with the G until its next wait, and its state says whether it is valid. Reports and the
+//! deadlock scan read it at any time: it is one word so that they never see one wait's reason with
+//! another's object. The names of [`Reason`] are Go's where Go has one for the same thing.
 #![forbid(unsafe_code)]
 
 use core::fmt;
@@ -148,10 +147,8 @@ impl Wait {
     #[must_use]
     #[inline(always)]
     pub const fn pack(self) -> u64 {
-        ((self.object as u64) << REASON_BITS
-            ^ self.reason as u64
-            ^ (self.has_deadline as u64) << 63)
-            .rotate_left(TURN)
+        let deadline = (self.has_deadline as u64) << 63;
+        ((self.object as u64) << REASON_BITS ^ self.reason as u64 ^ deadline).rotate_left(TURN)
     }
 
     /// The number of the reason in a packed word: one shift, for the switch.
@@ -178,8 +175,7 @@ impl fmt::Display for Wait {
     }
 }
 
-/// The time at which `timeout` from now is over, in nanoseconds; the end of time if that is too
-/// far.
+/// The time at which `timeout` from now is over, ns; the end of time if that is too far.
 pub(crate) fn deadline_after(timeout: Duration) -> u64 {
     let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     crate::run::door::now_ns().saturating_add(ns)

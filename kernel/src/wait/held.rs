@@ -64,7 +64,7 @@ pub(crate) const OWNER: u64 = !15;
 /// In place of the name of an owner that is gone. No G has this name: the address is 0.
 pub(crate) const ABANDONED: u64 = 1 << 48;
 #[cfg(not(loom))]
-const _: () = assert!(crate::run::name::is_no_name(ABANDONED));
+const _: () = assert!(crate::run::roster::is_no_name(ABANDONED));
 
 /// How far before a queue that Gs wait in the word of its lock is.
 pub(crate) const WORD_BEFORE_QUEUE: usize = offset_of!(Lock, queue);

@@ -15,7 +15,7 @@ use super::snapshot::{GInfo, GState};
 use super::{calls, snapshot};
 use crate::arch;
 use crate::mem::stack::slot;
-use crate::run::name::{is_gone, name_of, record};
+use crate::run::roster::{is_gone, name_of, record};
 use crate::run::task::{GHandle, Task};
 use crate::run::waiting::{Reason, Wait};
 use crate::run::{Instance, WORKER_WORD, running, worker_in};

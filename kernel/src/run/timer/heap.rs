@@ -1,8 +1,7 @@
 //! Entries by deadline: a heap that is threaded through its entries.
 //!
-//! Pure: no clock, no CPU, no lock. [`Heap`] orders records by deadline; records of one deadline
-//! are first come, first served. The records' links are in their nodes ([`Node`]), so nothing is allocated.
-//! `timer` keeps one heap for each CPU and documents the callers.
+//! Pure: no clock, no CPU, no lock. [`Heap`] orders records by deadline; records of one deadline are
+//! first come, first served. Their links are in their nodes ([`Node`]), so nothing is allocated.
 //!
 //! # Why this heap
 //!
@@ -47,7 +46,6 @@ pub trait Timed: Sync {
 /// and writes are plain moves.
 pub struct Node {
     deadline_ns: AtomicU64,
-    /// Orders entries of one deadline.
     ticket: AtomicU64,
     left: Link<Node>,
     right: Link<Node>,
@@ -56,12 +54,10 @@ pub struct Node {
     pub(super) home: AtomicU32,
     /// At least 1 in a heap, 0 outside.
     rank: AtomicU8,
-    /// The record; known since it was first armed.
     pub(super) record: Once<&'static dyn Timed>,
 }
 
 impl Node {
-    /// A node of a record that is in no heap.
     #[must_use]
     pub const fn new() -> Self {
         Node {
@@ -77,7 +73,6 @@ impl Node {
     }
 }
 
-/// Nodes by deadline.
 pub struct Heap {
     root: Option<&'static Node>,
     tickets: u64,
@@ -85,7 +80,6 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// An empty heap.
     #[must_use]
     pub const fn new() -> Self {
         Heap { root: None, tickets: 0, len: 0 }
@@ -115,8 +109,17 @@ impl Heap {
         match node.up.get() {
             None => self.root = rest,
             Some(above) => {
-                put_in_place(above, node, rest);
-                mend_upwards(above);
+                let is_left = above.left.get().is_some_and(|left| ptr::eq(left, node));
+                let link = if is_left { &above.left } else { &above.right };
+                link.set(rest);
+                if let Some(rest) = rest {
+                    rest.up.set(Some(above));
+                }
+                // Up to where the rank does not change.
+                let mut next = Some(above);
+                while let Some(above) = next.filter(|above| rank_anew(above)) {
+                    next = above.up.get();
+                }
             }
         }
         node.left.set(None);
@@ -134,13 +137,11 @@ impl Heap {
         Some(first)
     }
 
-    /// The earliest deadline.
     #[must_use]
     pub fn first_deadline(&self) -> Option<u64> {
         self.root.map(|first| first.deadline_ns.load(Relaxed))
     }
 
-    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -183,24 +184,6 @@ fn put_right(above: Option<&'static Node>, below: Option<&'static Node>) {
     }
     if let Some(below) = below {
         below.up.set(above);
-    }
-}
-
-/// Replaces `old` by `new` as a child of `above`.
-fn put_in_place(above: &'static Node, old: &'static Node, new: Option<&'static Node>) {
-    let is_left = above.left.get().is_some_and(|left| ptr::eq(left, old));
-    let link = if is_left { &above.left } else { &above.right };
-    link.set(new);
-    if let Some(new) = new {
-        new.up.set(Some(above));
-    }
-}
-
-/// Corrects ranks after a change below `node`. Ends where the rank does not change.
-fn mend_upwards(mut node: &'static Node) {
-    while rank_anew(node) {
-        let Some(above) = node.up.get() else { return };
-        node = above;
     }
 }
 

@@ -34,8 +34,7 @@ fn a_wait_comes_back_from_its_word() {
     assert_eq!(Wait::unpack(u64::MAX).reason, Reason::None);
 }
 
-/// Lets `wait` wait on a thread, `until` what it waits for is what is meant, and
-/// lets `end` end it.
+/// Lets `wait` wait on a thread, `until` what it waits for is what is meant, and lets `end` end it.
 fn waits(reason: Reason, deadline: bool, wait: impl FnOnce() + Send, end: impl FnOnce()) {
     std::thread::scope(|scope| {
         let (tx, rx) = mpsc::channel::<GHandle>();
