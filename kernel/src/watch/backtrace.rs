@@ -31,7 +31,7 @@ pub fn print(out: &mut dyn Write, (rip, rbp): (u64, u64)) -> fmt::Result {
     print_all(out, frames.into_iter())
 }
 
-/// Prints these frames, innermost first, as [`print`] does.
+/// Prints these frames, innermost first, as [`print()`] does.
 pub fn print_all(out: &mut dyn Write, frames: impl Iterator<Item = usize>) -> fmt::Result {
     let mut last = None;
     for (number, address) in frames.enumerate() {
