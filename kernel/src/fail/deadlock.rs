@@ -281,8 +281,8 @@ impl<H> Watcher<H> {
         *has_event = false;
         self.rests.store(beside, Relaxed);
         match beside {
-            true => run::ask_for_attention(Attention::WATCHER),
-            false => run::spare_attention(Attention::WATCHER),
+            true => run::ask_at_rest(Attention::WATCHER),
+            false => run::spare_at_rest(Attention::WATCHER),
         }
     }
 
@@ -317,7 +317,7 @@ impl<H> Watcher<H> {
         let (has_event, resting) = &mut *self.state.lock();
         *has_event = true;
         self.rests.store(false, Relaxed);
-        run::spare_attention(Attention::WATCHER);
+        run::spare_at_rest(Attention::WATCHER);
         resting.take()
     }
 }

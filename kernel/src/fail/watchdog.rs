@@ -139,7 +139,7 @@ pub fn begin(choice: StuckChoice) {
     STOPS.store(choice == StuckChoice::Stop, Relaxed);
     if choice != StuckChoice::Off && arch::num_cpus() > 1 {
         WATCHDOGS.0.store(0, Relaxed);
-        run::ask_for_attention(Attention::WATCHDOG);
+        run::ask_at_rest(Attention::WATCHDOG);
         after_halt();
     }
 }
@@ -149,19 +149,19 @@ pub fn begin(choice: StuckChoice) {
 pub fn after_halt() {
     let (me, is_missing) = (arch::cpu_index(), || WATCHDOGS.has_vacancy());
     let Some(slices) = run::slices() else { return };
-    slices.attention.clear(Attention::WATCHDOG); // before it checks: see `remove`
+    slices.at_rest.clear(Attention::WATCHDOG); // before it checks: see `remove`
     if is_missing() {
         become_watchdog();
     }
     if is_missing() && !WATCHDOGS.contains(me) {
-        slices.attention.set(Attention::WATCHDOG); // it halts again, and checks again
+        slices.at_rest.set(Attention::WATCHDOG); // it halts again, and checks again
     }
 }
 
 /// That CPU is a watchdog no more: another becomes one when it comes out of a halt.
 fn remove(cpu: usize) {
     WATCHDOGS.remove(cpu);
-    run::ask_for_attention(Attention::WATCHDOG);
+    run::ask_at_rest(Attention::WATCHDOG);
 }
 
 /// When that CPU checks next, if it is a watchdog.

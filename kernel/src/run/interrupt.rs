@@ -22,7 +22,7 @@ pub fn on_tick() -> Afterwards {
     let (slices, now_ns) = (&on.cpu().slices, arch::now_ns());
     if let Some(late_ns) = slices.fired(now_ns) {
         hooks::cpu_event(Kind::Tick, (late_ns / 1_000).try_into().unwrap_or(u32::MAX));
-        if slices.attention.has(Attention::WATCHER) {
+        if slices.at_rest.has(Attention::WATCHER) {
             (hooks::get().poll_watcher)(usize::MAX); // if readied, it arrives at the end
         }
     }

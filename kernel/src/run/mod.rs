@@ -66,9 +66,10 @@ pub use roster::{is_gone, me};
 pub use spawn::spawn;
 pub use task::{GHandle, Task, begin_panic, current, end_panic, is_in_call, is_panicking};
 pub use view::{
-    all_idle, ask_for_attention, busy, created, created_and_ended, current_id, cycles_run,
-    gomaxprocs, has_work, is_busy, lives_changed, num_goroutines, permit, present, program,
-    progress, random, set_gomaxprocs, slices_begun, spare_attention, take_permit, this,
+    all_idle, ask_at_rest, ask_for_attention, busy, created, created_and_ended, current_id,
+    cycles_run, gomaxprocs, has_work, is_busy, lives_changed, num_goroutines, permit, present,
+    program, progress, random, set_gomaxprocs, slices_begun, spare_at_rest, spare_attention,
+    take_permit, this,
 };
 
 pub(crate) use cpu::{Cpu, OnCpu, this_cpu, try_this_cpu, with_p};

@@ -66,6 +66,8 @@ pub struct Slices {
     alarms: [AtomicU64; Alarm::ALL.len()],
     /// With [`Attention::UNTIMED`] unless the timer is armed for the end of the slice, or earlier.
     pub attention: Attention,
+    /// As `attention`, for what ticks and halts do: a switch does not test it.
+    pub at_rest: Attention,
     /// The most that the slice under way may last, in cycles; drawn by `chaos`.
     limit: Cell<u64>,
     /// An urgent G waits.
@@ -120,10 +122,10 @@ impl Attention {
     /// `chaos` sets the timer; and [`Attention::UNTIMED`] stays set, armed or not, so that it is
     /// set again and again.
     pub const CHAOS: u32 = 1 << 4;
-    /// The deadlock watcher rests: a tick or a halt wakes it.
-    pub const WATCHER: u32 = 1 << 5;
-    /// A watchdog is missing: this CPU may become one when it comes out of a halt.
-    pub const WATCHDOG: u32 = 1 << 6;
+    /// In [`Slices::at_rest`]: the deadlock watcher rests, and a tick or a halt wakes it.
+    pub const WATCHER: u32 = 1;
+    /// There, too: a watchdog is missing, and this CPU may become one when it comes out of a halt.
+    pub const WATCHDOG: u32 = 1 << 1;
 
     #[inline(always)]
     pub fn get(&self) -> u32 {
@@ -180,6 +182,7 @@ impl Slices {
             armed_ns: Cell::new(NEVER),
             alarms: [const { AtomicU64::new(NEVER) }; Alarm::ALL.len()],
             attention: Attention(AtomicU32::new(Attention::UNTIMED)),
+            at_rest: Attention(AtomicU32::new(0)),
             limit: Cell::new(u64::MAX),
             is_urgent: Cell::new(false),
             ticks: Counter::new(),

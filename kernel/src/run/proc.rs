@@ -273,7 +273,7 @@ fn stop_m<'a>(mut on: OnCpu<'a>, wake: Wake, last: Last) -> (OnCpu<'a>, Last) {
     if on.cpu().slices.attention.has(Attention::UPKEEP) {
         on = upkeep(on);
     } else if !all_idle() {
-        let is_watched = on.cpu().slices.attention.has(Attention::WATCHER);
+        let is_watched = on.cpu().slices.at_rest.has(Attention::WATCHER);
         // If a G was readied, it is in the inbox.
         if !is_watched || !(hooks::get().poll_watcher)(busy()) {
             on = halt(on);
@@ -305,7 +305,7 @@ fn halt(mut on: OnCpu<'_>) -> OnCpu<'_> {
     if cfg!(debug_assertions) {
         (hooks::get().resumes)(now);
     }
-    if on.cpu().slices.attention.has(Attention::WATCHDOG) {
+    if on.cpu().slices.at_rest.has(Attention::WATCHDOG) {
         (hooks::get().after_halt)();
     }
     hooks::cpu_event(Kind::Resume, 0);

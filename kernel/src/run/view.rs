@@ -121,6 +121,15 @@ pub fn spare_attention(bits: u32) {
     CPUS[..arch::num_cpus()].iter().for_each(|cpu| cpu.slices.attention.clear(bits));
 }
 
+/// As [`ask_for_attention`], for what every CPU does at ticks and halts.
+pub fn ask_at_rest(bits: u32) {
+    CPUS[..arch::num_cpus()].iter().for_each(|cpu| cpu.slices.at_rest.set(bits));
+}
+
+pub fn spare_at_rest(bits: u32) {
+    CPUS[..arch::num_cpus()].iter().for_each(|cpu| cpu.slices.at_rest.clear(bits));
+}
+
 /// The number of the M on a CPU, and that of the G that runs there, if one does.
 pub fn present(cpu: usize) -> (u32, Option<u64>) {
     (CPUS[cpu].m.get().map_or(0, |m| m.id() as u32), running_on(cpu).map(G::id))
