@@ -101,11 +101,19 @@ pub fn init(config: Config) {
     let clock = clock::init(config.clock, hpet, firmware.fixed.pm_timer, config.tsc_hz);
     report::note("clock", clock);
     timer::init(config.lapic_hz);
-    let (mode, found) = timer::init_cpu(config.timer);
-    report::note("timer", found);
+    let timer = timer::init_cpu(config.timer);
+    match timer {
+        Some(proved) => report::note("timer", proved),
+        None => report::note("timer", "no timer"),
+    }
     let entry = firmware.cpus[0];
     let topology = topology::read_this_cpu(entry.node);
-    let boot_cpu = CpuInfo { index: 0, apic_id: entry.apic_id, topology, timer: mode };
+    let boot_cpu = CpuInfo {
+        index: 0,
+        apic_id: entry.apic_id,
+        topology,
+        timer: timer.map(|timer| timer.mode),
+    };
     MACHINE.call_once(|| Machine { config, firmware, boot_cpu });
     cpu::set_online();
 }

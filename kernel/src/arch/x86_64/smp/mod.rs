@@ -138,7 +138,10 @@ fn start_cpu(
         Startup.send(cpu.apic_id, Message::Init); // its number is given to the next
         return Err("stuck in its bring-up");
     };
-    report_cpu(info, &clock);
+    match clock {
+        Ok(offset) => report_cpu(info, offset),
+        Err(why) => report_cpu(info, why),
+    }
     Ok(*info)
 }
 
@@ -175,7 +178,7 @@ extern "C" fn ap_main(argument: usize, block: &'static Block, apic_id: u32, tick
         log::error!("apic: CPU {index}: {error}");
     }
     clock::init_cpu(index);
-    let (timer, _) = timer::init_cpu(machine.config.timer);
+    let timer = timer::init_cpu(machine.config.timer).map(|timer| timer.mode);
     let topology = topology::read_this_cpu(ap.entry.node);
     ap.info.call_once(|| CpuInfo { index, apic_id, topology, timer });
     cpu::set_online();
@@ -188,7 +191,7 @@ extern "C" fn ap_main(argument: usize, block: &'static Block, apic_id: u32, tick
 }
 
 /// The line of the boot report for one CPU, and what was found of its clock.
-fn report_cpu(info: &CpuInfo, clock: &str) {
+fn report_cpu(info: &CpuInfo, clock: impl core::fmt::Display) {
     let CpuInfo { index, apic_id, topology, timer } = info;
     let timer = timer.map_or("no timer", timer::Mode::name);
     log::debug!("smp: CPU {index} online: APIC id {apic_id}, {topology}, {timer}, {clock}");

@@ -38,11 +38,11 @@ use super::reference::{Reference, measure, pm_timer};
 use crate::arch::x86_64::cpu::mmio::Window;
 use crate::arch::x86_64::cpu::ports;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use scale::Scale;
-use sync::Exchange;
+use sync::{Exchange, Offset};
 use tsc::{Hints, rdtsc_ordered};
 
 pub const NS_PER_SECOND: u64 = 1_000_000_000;
@@ -101,13 +101,13 @@ pub fn init(
 }
 
 /// Compares the TSC of CPU `cpu`, which is in [`init_cpu`], with the boot CPU's, and says what was
-/// found. If they are apart, the HPET is the clock from now on.
-pub fn sync_cpu(cpu: usize) -> String {
-    let report = match EXCHANGE.lead(cpu, sync::MAX_POLLS, rdtsc_ordered) {
-        _ if HPET_CLOCK.is_completed() => "tsc not used".to_string(),
+/// found, or why nothing. If they are apart, the HPET is the clock from now on. Allocates nothing.
+pub fn sync_cpu(cpu: usize) -> Result<Offset, &'static str> {
+    let found = match EXCHANGE.lead(cpu, sync::MAX_POLLS, rdtsc_ordered) {
+        _ if HPET_CLOCK.is_completed() => Err("tsc not used"),
         None => {
             log::warn!("clock: CPU {cpu}: TSC comparison timed out; assuming synchronized");
-            "tsc not compared".to_string()
+            Err("tsc not compared")
         }
         Some(offset) => {
             if offset.is_in_step() {
@@ -118,11 +118,11 @@ pub fn sync_cpu(cpu: usize) -> String {
             } else {
                 log::error!("clock: CPU {cpu}: {offset}, and no 64-bit hpet: time is unreliable");
             }
-            offset.to_string()
+            Ok(offset)
         }
     };
     EXCHANGE.finish(cpu);
-    report
+    found
 }
 
 /// Called once by every CPU but the boot CPU, with interrupts off: its counter is compared.

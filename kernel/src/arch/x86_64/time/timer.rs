@@ -23,8 +23,7 @@ use super::clock::{self, Mhz, NS_PER_SECOND};
 use super::reference::measure;
 use crate::arch::x86_64::irq::apic;
 use crate::arch::{self, MAX_CPUS, cpu_index, irq::IrqState};
-use alloc::format;
-use alloc::string::String;
+use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use device::Device;
 
@@ -52,6 +51,25 @@ struct CpuTimer {
     scale: Scale,
 }
 
+/// What was found of a CPU's timer, for the boot report.
+#[derive(Clone, Copy, Debug)]
+pub struct Proved {
+    /// How it fires.
+    pub mode: Mode,
+    hz: u64,
+    late_ns: u64,
+}
+
+impl fmt::Display for Proved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.mode.name())?;
+        if self.mode == Mode::OneShot {
+            write!(f, " {}", Mhz(self.hz))?;
+        }
+        write!(f, ", fired {} us late", self.late_ns / 1_000)
+    }
+}
+
 static TIMERS: [spin::Once<CpuTimer>; MAX_CPUS] = [const { spin::Once::new() }; MAX_CPUS];
 
 /// Modes that a CPU has tried in vain: the next CPU does not try TSC-deadline again, and waits less
@@ -69,13 +87,12 @@ pub fn init(lapic_hz: Option<u64>) {
     STATED_HZ.store(lapic_hz.map_or(0, |hz| hz / device::DIVIDER), Relaxed);
 }
 
-/// Chooses and proves this CPU's timer. Gives its mode, if it has a timer that fires, and a
-/// line for the boot report.
+/// Chooses and proves this CPU's timer, if it has one that fires. Allocates nothing.
 ///
 /// After `apic::init_cpu` and `clock::init` (on another CPU `clock::init_cpu`), with the IDT
 /// loaded, `cpu_index` right, and interrupts off. Takes 100 µs when all is well; when not, two
 /// seconds, or twenty if there is nothing else to try. What fails is logged as an error.
-pub fn init_cpu(choice: TimerChoice) -> (Option<Mode>, String) {
+pub fn init_cpu(choice: TimerChoice) -> Option<Proved> {
     let has_failed = |mode: Mode| FAILED[mode as usize].load(Relaxed);
     let has_deadline = Hints::of_this_cpu().has_deadline;
     let is_forced = choice == TimerChoice::TscDeadline && !has_deadline;
@@ -87,13 +104,13 @@ pub fn init_cpu(choice: TimerChoice) -> (Option<Mode>, String) {
     while let Some(mode) = modes.next() {
         let is_last = modes.peek().is_none() && !has_failed(mode);
         match try_mode(mode, if is_last { LAST_PROOF_LIMIT_NS } else { PROOF_LIMIT_NS }) {
-            Ok(line) => return (Some(mode), line),
+            Ok(proved) => return Some(proved),
             Err(why) => log::error!("timer: CPU {}: {} {why}", cpu_index(), mode.name()),
         }
     }
     let cpu = cpu_index();
     log::error!("timer: CPU {cpu} has no timer that fires: no slice ends, and no sleeper wakes");
-    (None, "no timer".into())
+    None
 }
 
 /// Lets this CPU's timer, if it has one, fire at `deadline_ns`, or at once if that is past. A
@@ -151,16 +168,13 @@ fn candidates(choice: TimerChoice, has_deadline: bool) -> [Option<Mode>; 2] {
     }
 }
 
-/// Proves `mode`, and makes it this CPU's. Gives a line for the boot report.
-fn try_mode(mode: Mode, limit_ns: u64) -> Result<String, &'static str> {
+/// Proves `mode`, and makes it this CPU's.
+fn try_mode(mode: Mode, limit_ns: u64) -> Result<Proved, &'static str> {
     const REFUSED: &str = "is refused by the CPU";
     let device = Device(apic::current().ok_or(REFUSED)?);
-    let (hz, shown) = match mode {
-        Mode::TscDeadline => (clock::ns_to_tsc(NS_PER_SECOND), String::new()),
-        Mode::OneShot => {
-            let hz = counter_hz(device)?;
-            (hz, format!(" {}", Mhz(hz)))
-        }
+    let hz = match mode {
+        Mode::TscDeadline => clock::ns_to_tsc(NS_PER_SECOND),
+        Mode::OneShot => counter_hz(device)?,
     };
     device.enter(mode).map_err(|_| REFUSED)?;
     let timer = CpuTimer { mode, scale: Scale::new(NS_PER_SECOND, hz) };
@@ -174,7 +188,7 @@ fn try_mode(mode: Mode, limit_ns: u64) -> Result<String, &'static str> {
     serve_pending();
     let late_ns = proof?;
     TIMERS[cpu_index()].call_once(|| timer);
-    Ok(format!("{}{shown}, fired {} us late", mode.name(), late_ns / 1_000))
+    Ok(Proved { mode, hz, late_ns })
 }
 
 /// Turns interrupts on for a moment: a pending one is served.
