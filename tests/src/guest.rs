@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use boot::cores::Cores;
 use boot::cost::CpuTime;
 use boot::data::DataDisk;
@@ -466,6 +466,9 @@ impl Boot {
                 how.freeze(&qemu.child, &files.qmp(), *time)?;
             }
             if let Some(status) = qemu.poll()? {
+                if let Some((text, ..)) = frozen {
+                    bail!("the guest was never frozen: it ended without {text:?}");
+                }
                 return Ok((Ended::Exit(End::from_status(status.code())), None));
             }
             match &self.until {
