@@ -52,7 +52,7 @@ const LAST_EVENTS: u64 = 16;
 fn stop(code: u32, at: (u64, u64), report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     stop_with(code, |out| {
         report(out)?;
-        backtrace::print(out, at)?;
+        backtrace::print_callers(out, at)?;
         let me = arch::cpu_index();
         for cpu in (0..arch::num_cpus()).filter(|&cpu| cpu != me) {
             let Some(at) = arch::stopped_at(cpu) else {
@@ -158,6 +158,12 @@ mod handler {
     use crate::run::unwind;
     use core::panic::PanicInfo;
 
+    /// Panics of Gs since boot.
+    static PANICS: AtomicUsize = AtomicUsize::new(0);
+    /// Panics of Gs that show their calls: a program that panics by the thousand is not slowed down
+    /// by the search for names, and its first panics are not scrolled away.
+    const MOST_SHOWN: usize = 10;
+
     #[panic_handler]
     fn panic(info: &PanicInfo<'_>) -> ! {
         let Some(panics) = run::begin_panic() else { kernel_bug(format_args!("{info}")) };
@@ -168,6 +174,7 @@ mod handler {
         let is_news = !crate::run::kill::was_killed();
         if let (Some(g), Some(location), true) = (run::current(), info.location(), is_news) {
             ::log::error!("{g} panicked at {location}: {}", info.message());
+            print_calls();
         }
         // The message, and the payload, are on the heap; there is a reserve for them.
         let mut message = Message::default();
@@ -183,6 +190,14 @@ mod handler {
         }
         let code = unwind::begin(why);
         kernel_bug(format_args!("cannot unwind (code {code}): {info}"))
+    }
+
+    /// Prints the calls that led to a panic of the running G, for the first [`MOST_SHOWN`] panics.
+    fn print_calls() {
+        if PANICS.fetch_add(1, Ordering::Relaxed) < MOST_SHOWN {
+            let at = arch::here();
+            log::print(format_args!("{}", fmt::from_fn(|f| backtrace::print_callers(f, at))));
+        }
     }
 
     /// The running G panics while it panics: in a destructor, or as its message is printed. It is

@@ -15,7 +15,7 @@
 
 use super::symbols;
 use crate::arch;
-use arrayvec::ArrayVec;
+use arrayvec::{ArrayString, ArrayVec};
 use core::fmt::{self, Write};
 
 /// Maximum number of frames that are followed.
@@ -25,16 +25,30 @@ const WORD: usize = size_of::<usize>();
 
 /// Prints the calls that led to `rip`, a line each: `  #0 0xffff… name+0x12`. `rbp` is the frame
 /// pointer there. A frame that repeats the one before is left out, but counted.
-pub fn print(out: &mut dyn Write, (rip, rbp): (u64, u64)) -> fmt::Result {
-    let mut frames = ArrayVec::<usize, MAX_FRAMES>::new();
-    walk((rip, rbp), |address| frames.push(address));
-    print_all(out, frames.into_iter())
+pub fn print(out: &mut dyn Write, at: (u64, u64)) -> fmt::Result {
+    print_all(out, frames(at).into_iter())
+}
+
+/// As [`print()`], without the innermost frames that only report a failure, or belong to the function
+/// of `core` or `alloc` that found it.
+pub fn print_callers(out: &mut dyn Write, at: (u64, u64)) -> fmt::Result {
+    let frames = frames(at);
+    let is_caller = |(number, address)| !Frame::new(number, address).is_reporter();
+    let first = frames.iter().copied().enumerate().position(is_caller).unwrap_or(0);
+    print_numbered(out, frames.into_iter().enumerate().skip(first))
 }
 
 /// Prints these frames, innermost first, as [`print()`] does.
 pub fn print_all(out: &mut dyn Write, frames: impl Iterator<Item = usize>) -> fmt::Result {
+    print_numbered(out, frames.enumerate())
+}
+
+fn print_numbered(
+    out: &mut dyn Write,
+    frames: impl Iterator<Item = (usize, usize)>,
+) -> fmt::Result {
     let mut last = None;
-    for (number, address) in frames.enumerate() {
+    for (number, address) in frames {
         // A stack that overflowed repeats one frame over and over.
         if last != Some(address) {
             writeln!(out, "  #{number} {}", Frame::new(number, address))?;
@@ -42,6 +56,12 @@ pub fn print_all(out: &mut dyn Write, frames: impl Iterator<Item = usize>) -> fm
         last = Some(address);
     }
     Ok(())
+}
+
+fn frames(at: (u64, u64)) -> ArrayVec<usize, MAX_FRAMES> {
+    let mut frames = ArrayVec::new();
+    walk(at, |address| frames.push(address));
+    frames
 }
 
 /// Calls `f` with `rip` and then with each return address, innermost first, at most [`MAX_FRAMES`]
@@ -111,7 +131,21 @@ impl Frame {
         symbol.iter_mut().for_each(|symbol| symbol.offset += address - inside);
         Frame { address, symbol }
     }
+
+    /// Whether its function only reports failures, or is one of `core` or `alloc`.
+    fn is_reporter(&self) -> bool {
+        let mut name = ArrayString::<32>::new();
+        // The rest of a longer name does not matter.
+        let mut start = symbols::Clipped { room: name.capacity(), out: &mut name };
+        let _ = self.symbol.map(|symbol| write!(start, "{symbol}"));
+        let path = name.trim_start_matches(['<', '&']);
+        REPORTERS.iter().any(|reporter| path.starts_with(reporter))
+    }
 }
+
+/// What the names of reporters begin with.
+const REPORTERS: [&str; 5] =
+    ["core::", "alloc::", "__rustc", "rust_begin_unwind", "runnext::fail::panic::"];
 
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

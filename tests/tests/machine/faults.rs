@@ -70,6 +70,11 @@ fn a_panic_of_main_ends_the_program_and_not_well() {
         outcome.assert_code(expect::CODE_MAIN_PANIC);
         outcome.assert_line("main gives up");
         outcome.assert_no_line(expect::KERNEL_PANIC);
+        // The call that panicked is the innermost one that is shown.
+        let said = outcome.lines.iter().position(|line| line.contains("main gives up"));
+        let first = said.and_then(|at| outcome.lines.get(at + 1));
+        let is_main = first.is_some_and(|line| line.contains("fault::main"));
+        assert!(is_main, "no calls of main\n{outcome}");
     }
 }
 
@@ -90,8 +95,10 @@ fn panics_everywhere(how: &str, lines: &[&str]) {
         let count = |text| outcome.lines.iter().filter(|line| line.contains(text)).count();
         assert_eq!(count(expect::STOPPED), cpus - 1, "not all CPUs were stopped\n{outcome}");
         assert_eq!(count(expect::LAST_EVENTS), cpus, "not all CPUs have events\n{outcome}");
-        // A line for the first call of each, by name.
-        assert_eq!(count("  #0 0xffff"), cpus, "not all CPUs have calls\n{outcome}");
+        // A line for the first call of each that was stopped, by name; of the CPU that panics the
+        // functions that report it are left out.
+        assert_eq!(count("  #0 0xffff"), cpus - 1, "not all CPUs have calls\n{outcome}");
+        assert_eq!(count("fail::panic::"), 0, "the report is in the backtrace\n{outcome}");
         assert!(cpus == 1 || count("fault::wait_for_ever") > 0, "no names\n{outcome}");
     }
 }
