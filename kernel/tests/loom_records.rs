@@ -50,7 +50,7 @@ fn every_record_is_added_once_and_seen_whole() {
         let adders: Vec<_> = [1, 2]
             .map(|n| {
                 let registry = registry.clone();
-                thread::spawn(move || registry.add(numbered(n)))
+                thread::spawn(move || registry.add(&[numbered(n)]))
             })
             .into_iter()
             .collect();

@@ -23,8 +23,10 @@ use super::{
 };
 use crate::arch;
 use crate::arch::irq::IrqState;
+use crate::mem;
 use crate::mem::stack::slot::CANARY_BYTES;
 use crate::mem::stack::{self, Stack};
+use arrayvec::ArrayVec;
 use sched::{G, Stop, Wake};
 
 /// Dead Gs that go to the pool at a time, when memory is short.
@@ -113,26 +115,42 @@ fn spawn_slow<J: Job>(
     Ok((g, (work, joiner)))
 }
 
-/// A dead G with a stack of that size: one whose stack had gone back to the pool, or a new one.
+/// A dead G with a stack of that size: one whose stack had gone back to the pool, or a new one. With
+/// the usual size several are made at a time, and the P keeps the others for the next Gs; but none
+/// where memory is short.
 #[cold]
 fn g_with_stack(size: usize) -> Result<&'static G<Task>, SpawnError> {
     let size = size.max(stack::least_size());
     if size > stack::MAX_SIZE {
         return Err(SpawnError::StackTooLarge);
     }
-    let stack = Stack::new(size).map_err(|_| SpawnError::NoMemory)?;
-    let mut is_new = false;
-    let new_g = || {
-        is_new = true;
-        G::new(Task::new(0)) // never freed; `roster` names it
-    };
-    // SAFETY: only Gs are kept with stacks.
-    let g = unsafe { stack.record(new_g) };
-    if is_new {
-        roster::add(g);
+    let most = if size > stack::DEFAULT_SIZE || mem::is_short() { 1 } else { stack::BATCH };
+    let mut gs = ArrayVec::<_, { stack::BATCH }>::new();
+    let mut new = ArrayVec::<_, { stack::BATCH }>::new();
+    for stack in Stack::some(size, most).map_err(|_| SpawnError::NoMemory)? {
+        let mut is_new = false;
+        let new_g = || {
+            is_new = true;
+            G::new(Task::new(0)) // never freed; `roster` names it
+        };
+        // SAFETY: only Gs are kept with stacks.
+        let g: &'static G<Task> = unsafe { stack.record(new_g) };
+        g.kernel.stack.set(Some(stack));
+        gs.push(g);
+        if is_new {
+            new.push(g);
+        }
     }
-    g.kernel.stack.set(Some(stack));
-    Ok(g)
+    roster::add(&new);
+    let first = gs.pop().ok_or(SpawnError::NoMemory)?;
+    if !gs.is_empty() {
+        let irqs = arch::irq::disable_probed();
+        // SAFETY: as in `spawn`.
+        let mut on = unsafe { OnCpu::assume() };
+        gs.into_iter().for_each(|g| SCHED.keep_dead(on.p(), g));
+        arch::irq::restore(irqs);
+    }
+    Ok(first)
 }
 
 /// Memory is short: moves some dead Gs to the pool, which frees the pages of their stacks except
