@@ -31,7 +31,7 @@
 mod bitmap;
 
 use crate::mem::{PAGE_SIZE, phys_to_virt};
-use bitmap::{Batch, Bitmap};
+use bitmap::Bitmap;
 use bootloader_api::info::MemoryRegion;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -80,6 +80,7 @@ impl Frame {
         self.0
     }
 
+    #[inline(always)]
     fn at(index: usize) -> Frame {
         Frame((index * PAGE_SIZE) as u64)
     }
@@ -215,7 +216,7 @@ impl<'a> Frames<'a> {
     }
 
     /// Up to `most` frames above 1 MiB; see [`take`].
-    pub fn take(&self, stock: Stock, most: usize) -> core::iter::Map<Batch, fn(usize) -> Frame> {
+    pub fn take(&self, stock: Stock, most: usize) -> impl Iterator<Item = Frame> + use<> {
         self.bitmap.take(self.kept(stock), most).map(Frame::at)
     }
 

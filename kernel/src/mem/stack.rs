@@ -40,9 +40,9 @@
 //!
 //! # What is zeroed
 //!
-//! The header, when its page is committed: all pages come from [`frames::take`] with what their
-//! last users left there. The record is written whole before the first reference to it, and the
-//! canary with it. All else is the stack of a G, where compiled code writes each local before it
+//! Nothing: all pages come from [`frames::take`] with what their last users left there. The header
+//! and the canary are written when the top page is committed, and the record, whole, before the
+//! first reference to it. All else is the stack of a G, where compiled code writes each local before it
 //! reads it: a safe program cannot read what it did not write, as with a stack that is recycled.
 //! Kernel code reads a stack in two ways only, both along what was written: backtraces and the
 //! unwinder follow frames from the saved stack pointer up.
@@ -53,7 +53,6 @@ pub mod slot;
 use crate::arch::{self, paging};
 use crate::mem::frames::{self, Frame, Stock};
 use crate::mem::{self, NoMemory, PAGE_SIZE, reclaim};
-use arrayvec::ArrayVec;
 use core::num::NonZeroU64;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -99,19 +98,18 @@ impl Stack {
     /// A stack with at least `size` bytes for its user, up to [`MAX_SIZE`]. If there is no memory,
     /// a caller that can wait tries twice (`mem::reclaim`).
     pub fn new(size: usize) -> Result<Stack, NoMemory> {
-        Self::some(size, 1)?.pop().ok_or(NoMemory)
+        Self::some(size, 1)?.next().ok_or(NoMemory)
     }
 
-    /// As [`new`](Self::new): up to `most` stacks, at least one.
-    pub fn some(size: usize, most: usize) -> Result<ArrayVec<Stack, BATCH>, NoMemory> {
+    /// As [`new`](Self::new): up to `most` stacks, at least one. The caller takes all of them.
+    pub fn some(size: usize, most: usize) -> Result<impl Iterator<Item = Stack>, NoMemory> {
         let class = slot::class_for(size).ok_or(NoMemory)?;
         let mut slots = POOL.take_some(class, most);
         if slots.is_empty() && reclaim::wait_for(1) {
             slots = POOL.take_some(class, 1);
         }
         let stack = |slot: Slot| NonZeroU64::new(slot.top()).map(|top| Stack { top });
-        let stacks: ArrayVec<_, BATCH> = slots.into_iter().filter_map(stack).collect();
-        if stacks.is_empty() { Err(NoMemory) } else { Ok(stacks) }
+        if slots.is_empty() { Err(NoMemory) } else { Ok(slots.into_iter().filter_map(stack)) }
     }
 
     /// Where the stack pointer starts; aligned to 16 bytes. The page below is committed.
@@ -196,8 +194,8 @@ pub(crate) struct Window;
 impl Backing for Window {
     fn header(&self, slot: Slot) -> &Header {
         let at = core::ptr::with_exposed_provenance::<Header>(slot.header() as usize);
-        // SAFETY: the top page of a slot that the pool passes is mapped for ever; its end came
-        // zeroed, a valid header; all access is atomic, and the slot's user starts below it.
+        // SAFETY: the top page of a slot that the pool passes is mapped for ever; its header was
+        // written before; all access is atomic, and the slot's user starts below it.
         unsafe { &*at }
     }
 
@@ -208,7 +206,7 @@ impl Backing for Window {
             let slot = Slot::new(first.class(), first.index() + done as u32);
             let header = frame.addr() + PAGE_SIZE as u64 - slot::HEADER_BYTES as u64;
             // SAFETY: the end of a frame that was taken, which is mapped there and has no user yet.
-            unsafe { mem::phys_to_virt(header).write_bytes(0, slot::HEADER_BYTES) };
+            unsafe { mem::phys_to_virt(header).cast::<Header>().write(Header::new()) };
             // SAFETY: the address belongs to the pool.
             if unsafe { mem::map(slot.page_from_top(0), frame, Stock::Free) }.is_err() {
                 break;

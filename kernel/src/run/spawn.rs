@@ -19,7 +19,7 @@ use super::preempt::Attention;
 use super::task::Task;
 use super::{
     Instance, Job, Joiner, Kind, Leaving, OnCpu, SCHED, What, Work, ask_for_upkeep, hooks, kill,
-    pair, pair_in, roster, running, submitted,
+    pair, pair_in, roster, running_or_none, submitted,
 };
 use crate::arch;
 use crate::arch::irq::IrqState;
@@ -39,12 +39,11 @@ const TRIM: usize = 64;
 #[inline(always)]
 pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>, SpawnError> {
     let SpawnOptions { name, site, stack, pin, program } = options;
-    let me = running();
-    let own = me.and_then(|g| g.kernel.program.get());
+    let me = &running_or_none().kernel; // if no G runs: without a program and a kill request
+    let own = me.program.get();
     // Gs which only start Gs come to an end here: a G with a kill request, and a G of a program that
     // has ended.
-    let has_request = || me.is_some_and(|g| g.kernel.kill.is_set());
-    if program.is_none() && (has_request() || own.is_some_and(Instance::is_ending)) {
+    if program.is_none() && (me.kill.is_set() || own.is_some_and(Instance::is_ending)) {
         kill::check_kill_at_spawn();
     }
     if pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
@@ -83,11 +82,12 @@ pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>
     cpu.counters.created.add_one();
     let attention = cpu.slices.attention.get();
     let wake = SCHED.start(p, g, pin);
-    if attention & Attention::TRACED != 0 {
-        let created = What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1));
-        (hooks::get().created)(g.id(), created, name, site);
-    }
     if wake != Wake::Nobody || attention != 0 {
+        core::hint::cold_path();
+        if attention & Attention::TRACED != 0 {
+            let created = What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1));
+            (hooks::get().created)(g.id(), created, name, site);
+        }
         submitted(cpu, p, wake);
     }
     arch::irq::restore(irqs);
@@ -172,7 +172,8 @@ extern "C" fn g_main(g: usize) -> ! {
     Work::run_from(&g.kernel.work);
     // No probe: the root is at the very top of the G's first page. As in `leave`, a G must leave with
     // no lock held and interrupts on.
-    assert!(arch::irq::disable().were_on(), "irqs off");
+    let irqs = arch::irq::disable();
+    debug_assert!(irqs.were_on(), "irqs off");
     // SAFETY: 1. See above. 2. A G runs here. 3. It has no other.
     let on = unsafe { OnCpu::assume() };
     on.cpu().leaving.set(Leaving::Exit);

@@ -61,8 +61,8 @@ pub struct StackStats {
 pub trait Backing {
     /// The header of a slot whose top page is committed.
     fn header(&self, slot: Slot) -> &Header;
-    /// Commits the top pages of up to `most` slots from `first` on, which are new, with headers of
-    /// zeroes; returns how many.
+    /// Commits the top pages of up to `most` slots from `first` on, which are new, and writes
+    /// their headers; returns how many.
     fn commit_tops(&self, first: Slot, most: usize) -> usize;
     /// Commits a page below the top one; a committed page stays as it is.
     fn commit(&self, page: u64, stock: Stock) -> Result<(), NoMemory>;
@@ -88,7 +88,19 @@ pub struct Header {
     closing: AtomicU32,
 }
 
-/// Zeroes make a FREE header.
+impl Header {
+    /// That of a new slot.
+    pub const fn new() -> Self {
+        Header {
+            state: AtomicU32::new(FREE),
+            next: AtomicU32::new(0),
+            deep: AtomicU64::new(0),
+            has_record: AtomicBool::new(false),
+            closing: AtomicU32::new(0),
+        }
+    }
+}
+
 const FREE: u32 = 0;
 const LIVE: u32 = 1;
 const KERNEL: u32 = 2;

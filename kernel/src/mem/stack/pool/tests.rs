@@ -32,15 +32,8 @@ impl Fake {
 impl Backing for Fake {
     fn header(&self, slot: Slot) -> &Header {
         assert!(self.has(slot.page_from_top(0)), "a header without a page");
-        let new = || Header {
-            state: AtomicU32::new(FREE),
-            next: AtomicU32::new(0),
-            deep: AtomicU64::new(0),
-            has_record: AtomicBool::new(false),
-            closing: AtomicU32::new(0),
-        };
         let mut headers = self.headers.lock().expect("no panic");
-        headers.entry(slot.base()).or_insert_with(|| Box::leak(Box::new(new())))
+        headers.entry(slot.base()).or_insert_with(|| Box::leak(Box::new(Header::new())))
     }
 
     fn commit_tops(&self, first: Slot, most: usize) -> usize {
