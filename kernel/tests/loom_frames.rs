@@ -135,6 +135,8 @@ fn a_mark_of_the_summary_that_a_search_clears_is_not_missed() {
         assert!(machine.use_one());
         assert!(other.join().unwrap());
         assert_eq!((machine.uses(), machine.bitmap.free()), (3, 2));
+        let both = [(); 2].map(|()| machine.bitmap.take(0, 1).next());
+        assert!(both[0] != both[1] && !both.contains(&None));
     });
 }
 
