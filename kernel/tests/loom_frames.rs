@@ -42,20 +42,34 @@ unsafe impl Send for Machine {}
 impl Machine {
     /// Frames 1 to `count` are free.
     fn new(count: usize) -> Arc<Self> {
-        let words = Box::leak(Box::new([sys::AtomicU64::new(0)]));
+        Self::with(1..count + 1)
+    }
+
+    /// These frames are free, of the 128 of two words and their summary.
+    fn with(free: core::ops::Range<usize>) -> Arc<Self> {
+        let words = Box::leak(Box::new([0; 3].map(sys::AtomicU64::new)));
         let bitmap = Bitmap::new(words);
-        bitmap.add(1..count + 1);
-        let frames = (0..=count).map(|_| UnsafeCell::new(0)).collect();
+        let frames = (0..free.end).map(|_| UnsafeCell::new(0)).collect();
+        bitmap.add(free);
         Arc::new(Machine { bitmap, frames })
     }
 
     /// Takes a frame, writes to it and frees it. False if there was none.
     fn use_one(&self) -> bool {
-        let Some(index) = self.bitmap.take(0, 0..usize::MAX) else { return false };
-        // SAFETY: loom checks that this is the only holder.
-        self.frames[index].with_mut(|uses| unsafe { *uses += 1 });
-        assert!(self.bitmap.put(index), "a double free");
-        true
+        self.use_some(1) == 1
+    }
+
+    /// Takes up to `most` frames at once, writes to each and frees it. How many it got.
+    fn use_some(&self, most: usize) -> usize {
+        let taken: Vec<usize> = self.bitmap.take(0, most).collect();
+        for &index in &taken {
+            // SAFETY: loom checks that this is the only holder.
+            self.frames[index].with_mut(|uses| unsafe { *uses += 1 });
+        }
+        for &index in &taken {
+            assert!(self.bitmap.put(index), "a double free");
+        }
+        taken.len()
     }
 
     fn uses(&self) -> u32 {
@@ -98,10 +112,39 @@ fn where_there_are_enough_all_get_one() {
 }
 
 #[test]
+fn a_batch_and_a_frame_at_a_time_share_a_word() {
+    check(|| {
+        let machine = Machine::new(3);
+        let other = machine.clone();
+        let other = thread::spawn(move || other.use_some(2));
+        let mine = machine.use_one();
+        let others = other.join().unwrap();
+        // A batch that was cut short has claimed more for a moment, but never all three.
+        assert!(mine && (1..=2).contains(&others));
+        assert_eq!((machine.uses(), machine.bitmap.free()), (1 + others as u32, 3));
+    });
+}
+
+#[test]
+fn a_mark_of_the_summary_that_a_search_clears_is_not_missed() {
+    check(|| {
+        // One frame in each word; both CPUs begin in the first word, so one of them searches.
+        let machine = Machine::with(63..65);
+        let other = machine.clone();
+        let other = thread::spawn(move || other.use_one() && other.use_one());
+        assert!(machine.use_one());
+        assert!(other.join().unwrap());
+        assert_eq!((machine.uses(), machine.bitmap.free()), (3, 2));
+        let both = [(); 2].map(|()| machine.bitmap.take(0, 1).next());
+        assert!(both[0] != both[1] && !both.contains(&None));
+    });
+}
+
+#[test]
 fn a_frame_that_is_freed_twice_is_found() {
     check(|| {
         let machine = Machine::new(1);
-        let index = machine.bitmap.take(0, 0..usize::MAX).unwrap();
+        let index = machine.bitmap.take(0, 1).next().unwrap();
         let other = machine.clone();
         let other = thread::spawn(move || other.bitmap.put(index));
         let mine = machine.bitmap.put(index);

@@ -46,6 +46,11 @@ impl<K: Sync + 'static> Sched<K> {
         p.free.pop(&self.free)
     }
 
+    /// Keeps a new G, which is dead, for [`take_dead`](Self::take_dead).
+    pub fn keep_dead(&self, p: &mut P<K>, g: &'static G<K>) {
+        p.free.push(&self.free, g);
+    }
+
     /// Starts a life of `g`, which is dead and set up by the caller: it runs next
     /// on this P, or on the CPU that it is pinned to (Go: newproc).
     ///

@@ -290,7 +290,7 @@ fn take() -> Option<&'static Record> {
         batch.extend((0..BATCH).map(|_| Record::new()));
         let batch: &'static [Record] = batch.leak();
         for record in batch {
-            ALL.add(record);
+            ALL.add(&[record]);
             push_free(record);
         }
         pop_free()

@@ -4,6 +4,8 @@
 //! frames, and fails if too few are left; then it clears a bit. The count is never larger than the
 //! number of bits that are set and not claimed, so there is a bit for the caller, and the search
 //! ends. Freeing sets the bit, then adds to the count. A bit that is set already is a double free.
+//! A caller that needs several at once ([`take`]) gets as many as one word has, for the same two
+//! steps: up to 64 frames.
 //!
 //! So neither a page fault nor an interrupt ever waits for the code that it interrupted, and no CPU
 //! has a cache whose frames the others cannot get. Each CPU searches from the word where it last
@@ -13,8 +15,10 @@
 //! **Frames are kept for page faults by the count alone** ([`Stock`]): an ordinary request fails
 //! while some are left, a page fault finds these, and a G that must end finds the last ones.
 //!
-//! **Every frame is zeroed when it leaves**, once. Frames below 1 MiB are not counted, and given
-//! only by [`alloc_below_1m`]: the CPUs' start page must be there.
+//! **A frame is zeroed if its user may read what it did not write**: page tables, the heap's records.
+//! [`alloc`] and its relatives zero it, once, as it leaves; [`take`] does not, for stacks
+//! (`mem::stack`, "What is zeroed"). Frames below 1 MiB are not counted, and given only by
+//! [`alloc_below_1m`]: the CPUs' start page must be there.
 //!
 //! # What was rejected
 //!
@@ -27,7 +31,7 @@
 mod bitmap;
 
 use crate::mem::{PAGE_SIZE, phys_to_virt};
-use bitmap::{BITS, Bitmap};
+use bitmap::Bitmap;
 use bootloader_api::info::MemoryRegion;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -76,6 +80,7 @@ impl Frame {
         self.0
     }
 
+    #[inline(always)]
     fn at(index: usize) -> Frame {
         Frame((index * PAGE_SIZE) as u64)
     }
@@ -116,24 +121,30 @@ pub fn cut_bitmap(pieces: &mut [MemoryRegion]) -> Option<(u64, usize)> {
     let memory: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
     let mut end = pieces.iter().map(|piece| piece.end).max()?;
     while end > LOW_END {
-        let words = (end / PAGE).div_ceil(BITS as u64);
-        let bytes = (words * 8).next_multiple_of(PAGE);
+        let words = Bitmap::words_for((end / PAGE) as usize);
+        let bytes = (words as u64 * 8).next_multiple_of(PAGE);
         let has_room =
             |piece: &&mut MemoryRegion| piece.end.saturating_sub(piece.start.max(LOW_END)) >= bytes;
         if bytes <= (memory / BITMAP_SHARE).max(PAGE)
             && let Some(piece) = pieces.iter_mut().find(has_room)
         {
             piece.end -= bytes;
-            return Some((piece.end, words as usize));
+            return Some((piece.end, words));
         }
         end = (end / 2).next_multiple_of(PAGE);
     }
     None
 }
 
+/// Up to `most` frames above 1 MiB, 64 at the most, with what their last users left there. The
+/// caller uses all of them, or frees them.
+pub fn take(stock: Stock, most: usize) -> impl Iterator<Item = Frame> {
+    FRAMES.get().into_iter().flat_map(move |frames| frames.take(stock, most))
+}
+
 /// A zeroed frame above 1 MiB.
 pub fn alloc_from(stock: Stock) -> Option<Frame> {
-    FRAMES.get()?.take(stock, FIRST..usize::MAX).map(zeroed)
+    FRAMES.get()?.take(stock, 1).next().map(zeroed)
 }
 
 /// A free frame above 1 MiB, zeroed.
@@ -143,7 +154,7 @@ pub fn alloc() -> Option<Frame> {
 
 /// A zeroed frame whose address fits 32 bits: an AP loads its first page table in 32-bit code.
 pub fn alloc_below_4g() -> Option<Frame> {
-    FRAMES.get()?.take(Stock::Free, FIRST..(1 << 32) / PAGE_SIZE).map(zeroed)
+    FRAMES.get()?.take_below(Stock::Free, (1 << 32) / PAGE_SIZE).map(zeroed)
 }
 
 /// A zeroed frame below 1 MiB, never frame 0: where an AP can start.
@@ -204,9 +215,14 @@ impl<'a> Frames<'a> {
         Frames { total: bitmap.count(), bitmap, double_frees: AtomicUsize::new(0) }
     }
 
-    /// A frame whose number is in `area`, which is above 1 MiB.
-    pub fn take(&self, stock: Stock, area: Range<usize>) -> Option<Frame> {
-        self.bitmap.take(self.kept(stock), area).map(Frame::at)
+    /// Up to `most` frames above 1 MiB; see [`take`].
+    pub fn take(&self, stock: Stock, most: usize) -> impl Iterator<Item = Frame> + use<> {
+        self.bitmap.take(self.kept(stock), most).map(Frame::at)
+    }
+
+    /// The first free frame above 1 MiB whose number is below `end`.
+    pub fn take_below(&self, stock: Stock, end: usize) -> Option<Frame> {
+        self.bitmap.take_counted_in(self.kept(stock), FIRST..end).map(Frame::at)
     }
 
     /// The first free frame whose number is in `area`. Not counted.

@@ -108,18 +108,27 @@ const MAX_WARNINGS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// Gives a page a frame, and page tables if it needs them. A page with memory stays as it is.
+/// Gives a page a zeroed frame, and page tables if it needs them. A page with memory stays as it is.
 ///
 /// # Safety
 ///
 /// The address is the caller's, and no reference points there yet.
 unsafe fn commit(page: u64, stock: Stock) -> Result<(), NoMemory> {
-    let alloc = || frames::alloc_from(stock);
-    let frame = alloc().ok_or(NoMemory)?;
-    let alloc = || alloc().map(Frame::addr);
+    let frame = frames::alloc_from(stock).ok_or(NoMemory)?;
+    // SAFETY: our caller's promise.
+    unsafe { map(page, frame, stock) }
+}
+
+/// As [`commit`], with a frame that the caller has taken, and that is freed if it is not needed.
+///
+/// # Safety
+///
+/// As for [`commit`]; what is in the frame does no harm there.
+unsafe fn map(page: u64, frame: Frame, stock: Stock) -> Result<(), NoMemory> {
+    let alloc = || frames::alloc_from(stock).map(Frame::addr);
     // SAFETY: a fresh frame, at an address that is ours by our caller's promise.
     unsafe { paging::map_page(page, frame.addr(), Flags::DATA, alloc) }.or_else(|error| {
-        // SAFETY: allocated above, and not mapped.
+        // SAFETY: the caller's, and not mapped.
         unsafe { frames::free(frame) };
         if error == MapError::AlreadyMapped { Ok(()) } else { Err(NoMemory) }
     })

@@ -37,20 +37,29 @@
 //! batches: every CPU must flush them from its TLB, which costs the same for one page as for
 //! hundreds. It waits for other CPUs, so only code with interrupts on and no lock calls it:
 //! `mem::reclaim`. Returning a stack never waits.
+//!
+//! # What is zeroed
+//!
+//! Nothing: all pages come from [`frames::take`] with what their last users left there. The header
+//! and the canary are written when the top page is committed, and the record, whole, before the
+//! first reference to it. All else is the stack of a G, where compiled code writes each local before it
+//! reads it: a safe program cannot read what it did not write, as with a stack that is recycled.
+//! Kernel code reads a stack in two ways only, both along what was written: backtraces and the
+//! unwinder follow frames from the saved stack pointer up.
 
 mod pool;
 pub mod slot;
 
 use crate::arch::{self, paging};
 use crate::mem::frames::{self, Frame, Stock};
-use crate::mem::{self, NoMemory, reclaim};
+use crate::mem::{self, NoMemory, PAGE_SIZE, reclaim};
 use core::num::NonZeroU64;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use pool::{Backing, Header, Pool};
 use slot::Slot;
 
-pub use pool::StackStats;
+pub use pool::{BATCH, StackStats};
 pub use slot::{DEFAULT_SIZE, MAIN_SIZE, MAX_SIZE};
 
 /// Bytes that a G with a full stack gets to end on: at least, and at most.
@@ -89,10 +98,18 @@ impl Stack {
     /// A stack with at least `size` bytes for its user, up to [`MAX_SIZE`]. If there is no memory,
     /// a caller that can wait tries twice (`mem::reclaim`).
     pub fn new(size: usize) -> Result<Stack, NoMemory> {
+        Self::some(size, 1)?.next().ok_or(NoMemory)
+    }
+
+    /// As [`new`](Self::new): up to `most` stacks, at least one. The caller takes all of them.
+    pub fn some(size: usize, most: usize) -> Result<impl Iterator<Item = Stack>, NoMemory> {
         let class = slot::class_for(size).ok_or(NoMemory)?;
-        let take = || POOL.take(class);
-        let slot = take().or_else(|none| if reclaim::wait_for(1) { take() } else { Err(none) })?;
-        NonZeroU64::new(slot.top()).map(|top| Stack { top }).ok_or(NoMemory)
+        let mut slots = POOL.take_some(class, most);
+        if slots.is_empty() && reclaim::wait_for(1) {
+            slots = POOL.take_some(class, 1);
+        }
+        let stack = |slot: Slot| NonZeroU64::new(slot.top()).map(|top| Stack { top });
+        if slots.is_empty() { Err(NoMemory) } else { Ok(slots.into_iter().filter_map(stack)) }
     }
 
     /// Where the stack pointer starts; aligned to 16 bytes. The page below is committed.
@@ -177,21 +194,39 @@ pub(crate) struct Window;
 impl Backing for Window {
     fn header(&self, slot: Slot) -> &Header {
         let at = core::ptr::with_exposed_provenance::<Header>(slot.header() as usize);
-        // SAFETY: the top page of a slot that the pool passes is mapped for ever; it came zeroed,
-        // a valid header; all access is atomic, and the slot's user starts below it.
+        // SAFETY: the top page of a slot that the pool passes is mapped for ever; its header was
+        // written before; all access is atomic, and the slot's user starts below it.
         unsafe { &*at }
     }
 
-    fn commit(&self, page: u64, stock: Stock) -> Result<(), NoMemory> {
-        // SAFETY: the address belongs to the pool.
-        unsafe { mem::commit(page, stock) }?;
-        let slot = slot::locate(page).map(|(slot, _)| slot);
-        for at in slot.filter(|slot| page == slot.page_from_top(0)).into_iter().flat_map(canary) {
-            let word = core::ptr::with_exposed_provenance_mut::<u64>(at as usize);
-            // SAFETY: aligned, and below the record, in the top page of a slot that the pool makes.
-            unsafe { word.write(CANARY ^ at) };
+    fn commit_tops(&self, first: Slot, most: usize) -> usize {
+        let mut frames = frames::take(Stock::Free, most);
+        let mut done = 0;
+        for frame in &mut frames {
+            let slot = Slot::new(first.class(), first.index() + done as u32);
+            let header = frame.addr() + PAGE_SIZE as u64 - slot::HEADER_BYTES as u64;
+            // SAFETY: the end of a frame that was taken, which is mapped there and has no user yet.
+            unsafe { mem::phys_to_virt(header).cast::<Header>().write(Header::new()) };
+            // SAFETY: the address belongs to the pool.
+            if unsafe { mem::map(slot.page_from_top(0), frame, Stock::Free) }.is_err() {
+                break;
+            }
+            for at in canary(slot) {
+                let word = core::ptr::with_exposed_provenance_mut::<u64>(at as usize);
+                // SAFETY: aligned, and below the record, in the page that was mapped just now.
+                unsafe { word.write(CANARY ^ at) };
+            }
+            done += 1;
         }
-        Ok(())
+        // SAFETY: taken, and not used.
+        frames.for_each(|frame| unsafe { frames::free(frame) });
+        done
+    }
+
+    fn commit(&self, page: u64, stock: Stock) -> Result<(), NoMemory> {
+        let frame = frames::take(stock, 1).next().ok_or(NoMemory)?;
+        // SAFETY: the address belongs to the pool.
+        unsafe { mem::map(page, frame, stock) }
     }
 
     fn is_committed(&self, page: u64) -> bool {

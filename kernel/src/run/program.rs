@@ -151,7 +151,7 @@ impl Instance {
         ALL.iter().find(|instance| claim(instance)).or_else(|| {
             let new = for_ever(Instance::new(ProgramId(id)))?;
             claim(new);
-            ALL.add(new);
+            ALL.add(&[new]);
             Some(new)
         })
     }

@@ -79,13 +79,17 @@ impl<T: 'static> Registry<T> {
 }
 
 impl<T: Record> Registry<T> {
-    /// Adds a record; once for each, or walks go in a circle. Any context.
-    pub fn add(&self, record: &'static T) {
+    /// Adds records, the newest last; once for each, or walks go in a circle. Any context.
+    pub fn add(&self, records: &[&'static T]) {
+        let (Some(first), Some(last)) = (records.first(), records.last()) else { return };
+        for pair in records.windows(2) {
+            pair[1].older().set(Some(pair[0]));
+        }
         let mut newest = self.newest.get();
         loop {
-            record.older().set(newest);
-            // Publishes the word above along with the record.
-            match self.newest.replace(newest, record) {
+            first.older().set(newest);
+            // Publishes the words above along with the records.
+            match self.newest.replace(newest, last) {
                 Ok(()) => return,
                 Err(now) => newest = now,
             }
@@ -180,9 +184,11 @@ mod tests {
         static ALL: Registry<Task> = Registry::new();
         static ONE: Task = Task(1, Link::new());
         static TWO: Task = Task(2, Link::new());
-        ALL.add(&ONE);
-        ALL.add(&TWO);
-        assert!(ALL.iter().map(|task| task.0).eq([2, 1]));
+        static THREE: Task = Task(3, Link::new());
+        ALL.add(&[&ONE]);
+        ALL.add(&[&TWO, &THREE]);
+        ALL.add(&[]);
+        assert!(ALL.iter().map(|task| task.0).eq([3, 2, 1]));
     }
 
     #[test]

@@ -21,9 +21,9 @@ use sched::G;
 
 pub(crate) static ALL: Registry<G<Task>> = Registry::new();
 
-pub(crate) fn add(g: &'static G<Task>) {
-    g.kernel.name.store(name_of(g), Relaxed);
-    ALL.add(g);
+pub(crate) fn add(gs: &[&'static G<Task>]) {
+    gs.iter().for_each(|g| g.kernel.name.store(name_of(g), Relaxed));
+    ALL.add(gs);
 }
 
 pub(crate) fn cpu_of(g: &'static G<Task>) -> Option<usize> {

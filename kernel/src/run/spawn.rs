@@ -19,12 +19,14 @@ use super::preempt::Attention;
 use super::task::Task;
 use super::{
     Instance, Job, Joiner, Kind, Leaving, OnCpu, SCHED, What, Work, ask_for_upkeep, hooks, kill,
-    pair, pair_in, roster, running, submitted,
+    pair, pair_in, roster, running_or_none, submitted,
 };
 use crate::arch;
 use crate::arch::irq::IrqState;
+use crate::mem;
 use crate::mem::stack::slot::CANARY_BYTES;
 use crate::mem::stack::{self, Stack};
+use arrayvec::ArrayVec;
 use sched::{G, Stop, Wake};
 
 /// Dead Gs that go to the pool at a time, when memory is short.
@@ -37,12 +39,11 @@ const TRIM: usize = 64;
 #[inline(always)]
 pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>, SpawnError> {
     let SpawnOptions { name, site, stack, pin, program } = options;
-    let me = running();
-    let own = me.and_then(|g| g.kernel.program.get());
+    let me = &running_or_none().kernel; // if no G runs: without a program and a kill request
+    let own = me.program.get();
     // Gs which only start Gs come to an end here: a G with a kill request, and a G of a program that
     // has ended.
-    let has_request = || me.is_some_and(|g| g.kernel.kill.is_set());
-    if program.is_none() && (has_request() || own.is_some_and(Instance::is_ending)) {
+    if program.is_none() && (me.kill.is_set() || own.is_some_and(Instance::is_ending)) {
         kill::check_kill_at_spawn();
     }
     if pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
@@ -81,11 +82,12 @@ pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>
     cpu.counters.created.add_one();
     let attention = cpu.slices.attention.get();
     let wake = SCHED.start(p, g, pin);
-    if attention & Attention::TRACED != 0 {
-        let created = What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1));
-        (hooks::get().created)(g.id(), created, name, site);
-    }
     if wake != Wake::Nobody || attention != 0 {
+        core::hint::cold_path();
+        if attention & Attention::TRACED != 0 {
+            let created = What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1));
+            (hooks::get().created)(g.id(), created, name, site);
+        }
         submitted(cpu, p, wake);
     }
     arch::irq::restore(irqs);
@@ -113,26 +115,42 @@ fn spawn_slow<J: Job>(
     Ok((g, (work, joiner)))
 }
 
-/// A dead G with a stack of that size: one whose stack had gone back to the pool, or a new one.
+/// A dead G with a stack of that size: one whose stack had gone back to the pool, or a new one. With
+/// the usual size several are made at a time, and the P keeps the others for the next Gs; but none
+/// where memory is short.
 #[cold]
 fn g_with_stack(size: usize) -> Result<&'static G<Task>, SpawnError> {
     let size = size.max(stack::least_size());
     if size > stack::MAX_SIZE {
         return Err(SpawnError::StackTooLarge);
     }
-    let stack = Stack::new(size).map_err(|_| SpawnError::NoMemory)?;
-    let mut is_new = false;
-    let new_g = || {
-        is_new = true;
-        G::new(Task::new(0)) // never freed; `roster` names it
-    };
-    // SAFETY: only Gs are kept with stacks.
-    let g = unsafe { stack.record(new_g) };
-    if is_new {
-        roster::add(g);
+    let most = if size > stack::DEFAULT_SIZE || mem::is_short() { 1 } else { stack::BATCH };
+    let mut gs = ArrayVec::<_, { stack::BATCH }>::new();
+    let mut new = ArrayVec::<_, { stack::BATCH }>::new();
+    for stack in Stack::some(size, most).map_err(|_| SpawnError::NoMemory)? {
+        let mut is_new = false;
+        let new_g = || {
+            is_new = true;
+            G::new(Task::new(0)) // never freed; `roster` names it
+        };
+        // SAFETY: only Gs are kept with stacks.
+        let g: &'static G<Task> = unsafe { stack.record(new_g) };
+        g.kernel.stack.set(Some(stack));
+        gs.push(g);
+        if is_new {
+            new.push(g);
+        }
     }
-    g.kernel.stack.set(Some(stack));
-    Ok(g)
+    roster::add(&new);
+    let first = gs.pop().ok_or(SpawnError::NoMemory)?;
+    if !gs.is_empty() {
+        let irqs = arch::irq::disable_probed();
+        // SAFETY: as in `spawn`.
+        let mut on = unsafe { OnCpu::assume() };
+        gs.into_iter().for_each(|g| SCHED.keep_dead(on.p(), g));
+        arch::irq::restore(irqs);
+    }
+    Ok(first)
 }
 
 /// Memory is short: moves some dead Gs to the pool, which frees the pages of their stacks except
@@ -154,7 +172,8 @@ extern "C" fn g_main(g: usize) -> ! {
     Work::run_from(&g.kernel.work);
     // No probe: the root is at the very top of the G's first page. As in `leave`, a G must leave with
     // no lock held and interrupts on.
-    assert!(arch::irq::disable().were_on(), "irqs off");
+    let irqs = arch::irq::disable();
+    debug_assert!(irqs.were_on(), "irqs off");
     // SAFETY: 1. See above. 2. A G runs here. 3. It has no other.
     let on = unsafe { OnCpu::assume() };
     on.cpu().leaving.set(Leaving::Exit);

@@ -211,7 +211,7 @@ fn keep_args(words: Vec<String>) -> Option<&'static [String]> {
         return Some(&known.words);
     }
     let new = for_ever(Args { words, older: Link::new() })?;
-    ALL_ARGS.add(new);
+    ALL_ARGS.add(&[new]);
     Some(&new.words)
 }
 

@@ -11,7 +11,7 @@ fn piece(start: u64, end: u64) -> MemoryRegion {
 }
 
 fn words(mib: u64) -> &'static [AtomicU64] {
-    let count = (mib * MIB / PAGE).div_ceil(64);
+    let count = Bitmap::words_for((mib * MIB / PAGE) as usize);
     Vec::leak((0..count).map(|_| AtomicU64::new(0)).collect())
 }
 
@@ -21,7 +21,7 @@ fn allocator(mib: u64) -> Frames<'static> {
 }
 
 fn take(frames: &Frames<'_>) -> Option<Frame> {
-    frames.take(Stock::Last, FIRST..usize::MAX)
+    frames.take(Stock::Last, 1).next()
 }
 
 /// All frames that are handed out, until there are none.
@@ -82,9 +82,9 @@ fn a_frame_of_an_area_is_its_first_free_one() {
     let frames = Frames::new(&[piece(2 * MIB + PAGE, 16 * MIB)], words(16));
     let first = 2 * FIRST;
     let free = frames.stats().free;
-    let frame = frames.take(Stock::Last, first..first + 2).expect("it is free");
+    let frame = frames.take_below(Stock::Last, first + 2).expect("it is free");
     assert_eq!(frame.addr(), 2 * MIB + PAGE, "the first is not memory");
-    assert_eq!(frames.take(Stock::Last, first..first + 2), None, "the bound cuts the third off");
+    assert_eq!(frames.take_below(Stock::Last, first + 2), None, "the bound cuts the third off");
     assert_eq!(frames.take_in(5..5), None);
     assert_eq!(frames.take_in(usize::MAX - 1..usize::MAX), None);
     let rest = drain(&frames);
@@ -106,8 +106,38 @@ fn what_is_kept_for_page_faults_and_for_the_last_is_left_to_them() {
     // Of two MiB, one of which is low memory, less is kept.
     for (mib, expected) in [(17, [4096 - 128, 64, 64]), (2, [256 - 15, 8, 7])] {
         let frames = allocator(mib);
-        let count = |stock| core::iter::from_fn(|| frames.take(stock, FIRST..usize::MAX)).count();
+        let count = |stock| core::iter::from_fn(|| frames.take(stock, 1).next()).count();
         assert_eq!([Stock::Free, Stock::Fault, Stock::Last].map(count), expected);
+    }
+}
+
+#[test]
+fn a_batch_is_what_one_word_has_and_the_stock_allows() {
+    let frames = allocator(17);
+    let free = frames.stats().free;
+    let take = |stock, most| frames.take(stock, most).collect::<Vec<_>>();
+    let batch = take(Stock::Free, 16);
+    assert!(batch.len() == 16 && batch.is_sorted_by_key(|frame| frame.addr()));
+    assert_eq!(take(Stock::Free, 64).len(), 48, "the rest of that word");
+    assert_eq!(frames.stats().free, free - 64);
+    batch.into_iter().for_each(|frame| frames.put(frame));
+    assert_eq!(take(Stock::Last, 64).len(), 16, "the word of what was freed last");
+    let batches = core::iter::from_fn(|| Some(take(Stock::Free, 64).len()).filter(|&n| n > 0));
+    assert_eq!(batches.sum::<usize>(), 4096 - 64 - 128, "the last 128 are not for this stock");
+    assert_eq!((take(Stock::Fault, 64).len(), take(Stock::Fault, 64).len()), (64, 0));
+}
+
+#[test]
+fn a_search_finds_the_one_free_frame_wherever_it_is() {
+    let frames = allocator(64);
+    let all = drain(&frames);
+    for place in [0, 1, 64, 4096, all.len() - 1] {
+        let frame = all[place];
+        frames.put(frame);
+        // From the other end: the hint says nothing.
+        frames.put(all[all.len() / 2]);
+        assert_eq!((take(&frames), take(&frames)), (Some(all[all.len() / 2]), Some(frame)));
+        assert_eq!(take(&frames), None);
     }
 }
 
@@ -129,7 +159,7 @@ fn the_bitmap_of_an_absurd_map_is_cut_to_what_fits() {
     let (home, words) = cut_bitmap(&mut pieces).expect("there is room");
     let bytes = 8 * words as u64;
     assert!(bytes <= MIB / 2, "the bitmap takes the memory that it describes");
-    assert!(words * 64 * PAGE_SIZE >= 64 << 20 && home >= LOW_END);
+    assert!(words * 63 * PAGE_SIZE >= 64 << 20 && home >= LOW_END);
     assert!(pieces[0].end == home && home + bytes <= 64 * MIB, "it is in no piece");
     assert_eq!(cut_bitmap(&mut []), None);
     assert_eq!(cut_bitmap(&mut [piece(0, LOW_END)]), None);

@@ -103,19 +103,34 @@ impl<S: Source> Allocator<S> {
     /// A block for `layout`, or null. Interrupts are off for a small one: many pages take long.
     #[inline]
     pub fn try_alloc(&self, layout: Layout) -> *mut u8 {
+        let cached = class_of(layout).and_then(|class| self.pop(&Here::enter(), class));
+        cached.map_or_else(|| self.alloc_slow(layout), |block| block.as_ptr().cast())
+    }
+
+    /// A large block; or this CPU's cache has none of the class.
+    #[cold]
+    fn alloc_slow(&self, layout: Layout) -> *mut u8 {
         match class_of(layout) {
             Some(class) => self.alloc_small(&Here::enter(), class),
             None => self.alloc_large(layout),
         }
     }
 
-    #[inline]
     fn alloc_small(&self, here: &Here, class: usize) -> *mut u8 {
+        let block = self.pop(here, class).or_else(|| {
+            self.refill(here, class)?;
+            self.pop(here, class)
+        });
+        block.map_or_else(|| self.fail(), |block| block.as_ptr().cast())
+    }
+
+    /// A block out of the cache of this CPU.
+    #[inline]
+    fn pop(&self, here: &Here, class: usize) -> Option<NonNull<Block>> {
         let cache = &self.caches[here.index()];
-        let block = cache.with(here, class, FreeList::pop);
-        let Some(block) = block.or_else(|| self.refill(here, class)) else { return self.fail() };
+        let block = cache.with(here, class, FreeList::pop)?;
         add_owned(&cache.allocated[class]);
-        block.as_ptr().cast()
+        Some(block)
     }
 
     /// Frees a block.
@@ -135,18 +150,23 @@ impl<S: Source> Allocator<S> {
         };
         let cache = &self.caches[here.index()];
         add_owned(&cache.freed[class]);
-        let surplus = cache.with(here, class, |blocks| {
+        let has_many = cache.with(here, class, |blocks| {
             // SAFETY: the caller gave the block up; its class follows from the layout alone.
             unsafe { blocks.push(ptr.cast()) };
-            let mut surplus = FreeList::EMPTY;
-            if blocks.count > MOST[class] {
-                surplus.take_from(blocks, batch(class));
-            }
-            surplus
+            blocks.count > MOST[class]
         });
-        if surplus.count > 0 {
-            self.give_back(class, surplus);
+        if has_many {
+            self.give_batch_back(here, class);
         }
+    }
+
+    /// This CPU's cache has many blocks of a class: returns a batch of them.
+    #[cold]
+    fn give_batch_back(&self, here: &Here, class: usize) {
+        let mut surplus = FreeList::EMPTY;
+        let cache = &self.caches[here.index()];
+        cache.with(here, class, |blocks| surplus.take_from(blocks, batch(class)));
+        self.give_back(class, surplus);
     }
 
     /// A snapshot; the parts are read one after another.
@@ -202,17 +222,15 @@ impl<S: Source> Allocator<S> {
         }
     }
 
-    /// This CPU's cache is empty: gets a batch and takes one block of it.
-    #[cold]
-    fn refill(&self, here: &Here, class: usize) -> Option<NonNull<Block>> {
+    /// This CPU's cache is empty: gets a batch.
+    fn refill(&self, here: &Here, class: usize) -> Option<()> {
         let mut fresh = self.take_blocks(class).or_else(|| {
             self.trim(here);
             self.take_blocks(class)
         })?;
-        let first = fresh.pop();
         let cache = &self.caches[here.index()];
         cache.with(here, class, |blocks| blocks.take_from(&mut fresh, batch(class)));
-        first
+        Some(())
     }
 
     /// A batch of blocks, or fewer: from the slabs, or from a page that is cut for it.
@@ -359,13 +377,13 @@ impl Cache {
     }
 
     /// Lends the blocks of a class to `f`, which takes no lock and touches no new stack page: so
-    /// neither an interrupt nor a page fault finds them half changed. Panics if they are lent.
-    /// The cache is that of `here`.
+    /// neither an interrupt nor a page fault finds them half changed. The cache is that of `here`.
     #[inline]
     fn with<R>(&self, _: &Here, class: usize, f: impl FnOnce(&mut FreeList) -> R) -> R {
-        // Only this CPU touches its flag, with interrupts off: no locked instruction is needed.
+        // Only this CPU touches its flag, with interrupts off: no locked instruction is needed. It
+        // finds `f` that is not as above, in builds with checks.
         #[cfg(target_os = "none")]
-        {
+        if cfg!(debug_assertions) {
             assert!(!self.is_lent.load(Relaxed), "heap cache re-entered");
             self.is_lent.store(true, Relaxed);
         }
@@ -374,10 +392,13 @@ impl Cache {
         while self.is_lent.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
-        // SAFETY: no other code has the blocks until `is_lent` is false again, which is after `f`
-        // is done with them; if `f` unwinds, they stay lent for ever.
+        // SAFETY: no other code has the blocks until `f` is done with them: on the machine this is
+        // their CPU, interrupts are off, and `f`, which this file passes, does not come here again;
+        // on the host `is_lent` is false again only then.
         let result = f(unsafe { &mut (&mut *self.blocks.get())[class] });
-        self.is_lent.store(false, Ordering::Release); // pairs with the swap
+        if cfg!(any(debug_assertions, not(target_os = "none"))) {
+            self.is_lent.store(false, Ordering::Release); // pairs with the swap
+        }
         result
     }
 }

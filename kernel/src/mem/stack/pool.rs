@@ -20,7 +20,8 @@
 //!
 //! Below `made` the top page is mapped for ever, so any CPU can read a header at any time. Lists
 //! are linked through the headers, and have a lock for each class. A common G takes none: its stack
-//! stays with it when it ends, on the free list of its P (`run::spawn`, `recycle`).
+//! stays with it when it ends, on the free list of its P (`run::spawn`, `recycle`); and where there
+//! is no dead G, a P takes several stacks at a time ([`Pool::take_some`]).
 
 use super::slot::{self, CLASSES, Part, Slot};
 use crate::arch::PageFault;
@@ -31,6 +32,8 @@ use arrayvec::ArrayVec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+/// Stacks that are taken at a time: those whose top pages share a page table.
+pub const BATCH: usize = 16;
 /// Stacks, and their pages, that all CPUs flush from their TLBs at a time.
 const TRIM_SLOTS: usize = 32;
 const TRIM_PAGES: usize = 256;
@@ -58,7 +61,10 @@ pub struct StackStats {
 pub trait Backing {
     /// The header of a slot whose top page is committed.
     fn header(&self, slot: Slot) -> &Header;
-    /// Commits a page; a committed page stays as it is.
+    /// Commits the top pages of up to `most` slots from `first` on, which are new, and writes
+    /// their headers; returns how many.
+    fn commit_tops(&self, first: Slot, most: usize) -> usize;
+    /// Commits a page below the top one; a committed page stays as it is.
     fn commit(&self, page: u64, stock: Stock) -> Result<(), NoMemory>;
     /// Whether a page has memory.
     fn is_committed(&self, page: u64) -> bool;
@@ -82,7 +88,19 @@ pub struct Header {
     closing: AtomicU32,
 }
 
-/// A zeroed page makes a FREE header.
+impl Header {
+    /// That of a new slot.
+    pub const fn new() -> Self {
+        Header {
+            state: AtomicU32::new(FREE),
+            next: AtomicU32::new(0),
+            deep: AtomicU64::new(0),
+            has_record: AtomicBool::new(false),
+            closing: AtomicU32::new(0),
+        }
+    }
+}
+
 const FREE: u32 = 0;
 const LIVE: u32 = 1;
 const KERNEL: u32 = 2;
@@ -141,29 +159,44 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// A slot of `class` for a G: a warm one, a bare one, a new one, in this order.
+    /// A slot of `class`.
     pub fn take(&self, class: usize) -> Result<Slot, NoMemory> {
-        let lists = &mut *self.classes[class].lists.lock();
-        let idle = self.pop(class, &mut lists.idle).inspect(|&slot| {
-            self.idle_pages.fetch_sub(self.deep(slot), Ordering::Relaxed);
-        });
-        let slot = idle.or_else(|| self.pop(class, &mut lists.bare)).or_else(|| self.make(class));
-        let slot = slot.ok_or(NoMemory)?;
-        self.backing.header(slot).state.store(LIVE, Ordering::Relaxed);
-        Ok(slot)
+        self.take_some(class, 1).pop().ok_or(NoMemory)
     }
 
-    /// Makes the next new slot and commits its top page. The caller holds the lists.
-    fn make(&self, class: usize) -> Option<Slot> {
-        let made = &self.classes[class].made;
-        let index = made.load(Ordering::Relaxed);
-        if index == slot::capacity(class) {
-            return None;
+    /// Slots of `class` for Gs: a warm one; else up to `most` bare ones; else up to `most` new ones.
+    pub fn take_some(&self, class: usize, most: usize) -> ArrayVec<Slot, BATCH> {
+        let mut slots = ArrayVec::new();
+        let lists = &mut *self.classes[class].lists.lock();
+        if let Some(idle) = self.pop(class, &mut lists.idle) {
+            self.idle_pages.fetch_sub(self.deep(idle), Ordering::Relaxed);
+            slots.push(idle);
+        } else {
+            let most = most.min(BATCH);
+            slots.extend(core::iter::from_fn(|| self.pop(class, &mut lists.bare)).take(most));
+            if slots.is_empty() {
+                slots.extend(self.make(class, most).map(|index| Slot::new(class, index)));
+            }
         }
-        let slot = Slot::new(class, index);
-        self.backing.commit(slot.page_from_top(0), Stock::Free).ok()?;
-        made.store(index + 1, Ordering::Release); // pairs with `handle_fault`
-        Some(slot)
+        slots
+            .iter()
+            .for_each(|&slot| self.backing.header(slot).state.store(LIVE, Ordering::Relaxed));
+        slots
+    }
+
+    /// Makes the next new slots, up to `most`, with their top pages committed: their numbers. The
+    /// caller holds the lists.
+    fn make(&self, class: usize, most: usize) -> Range<u32> {
+        let made = &self.classes[class].made;
+        let first = made.load(Ordering::Relaxed);
+        let most = most.min((slot::capacity(class) - first) as usize);
+        if most == 0 {
+            return first..first;
+        }
+        let count = self.backing.commit_tops(Slot::new(class, first), most);
+        let end = first + count as u32;
+        made.store(end, Ordering::Release); // pairs with `handle_fault`
+        first..end
     }
 
     /// A slot with `pages` pages committed, which is never freed.

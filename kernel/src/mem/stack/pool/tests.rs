@@ -32,15 +32,13 @@ impl Fake {
 impl Backing for Fake {
     fn header(&self, slot: Slot) -> &Header {
         assert!(self.has(slot.page_from_top(0)), "a header without a page");
-        let new = || Header {
-            state: AtomicU32::new(FREE),
-            next: AtomicU32::new(0),
-            deep: AtomicU64::new(0),
-            has_record: AtomicBool::new(false),
-            closing: AtomicU32::new(0),
-        };
         let mut headers = self.headers.lock().expect("no panic");
-        headers.entry(slot.base()).or_insert_with(|| Box::leak(Box::new(new())))
+        headers.entry(slot.base()).or_insert_with(|| Box::leak(Box::new(Header::new())))
+    }
+
+    fn commit_tops(&self, first: Slot, most: usize) -> usize {
+        let slots = (first.index()..).map(|index| Slot::new(first.class(), index)).take(most);
+        slots.take_while(|slot| self.commit(slot.page_from_top(0), Stock::Free).is_ok()).count()
     }
 
     fn commit(&self, page: u64, _: Stock) -> Result<(), NoMemory> {
@@ -308,6 +306,25 @@ fn no_memory_is_an_error_and_frees_bring_it_back() {
     assert_eq!(pool.handle_fault(slots[0].page_from_top(1), None), PageFault::NoMemory);
     pool.put(slots[1]);
     assert_eq!(pool.take(1), Ok(slots[1]));
+}
+
+#[test]
+fn several_are_taken_at_a_time_but_warm_ones_alone() {
+    let pool = pool(BATCH + 5);
+    let some = pool.take_some(0, BATCH);
+    assert_eq!((some.len(), pool.in_use(), pool.backing.count()), (BATCH, BATCH, BATCH));
+    some.iter().for_each(|&slot| pool.put(slot));
+    assert_eq!(pool.in_use(), 0);
+    let two = pool.take_some(0, 2);
+    assert_eq!((two.len(), pool.backing.count()), (2, BATCH), "bare ones before new ones");
+    touch(&pool, two[0], 2);
+    two.iter().for_each(|&slot| pool.put(slot));
+    assert_eq!(pool.take_some(0, BATCH)[..], two[..1], "its pages stay with the pool till needed");
+    assert_eq!(pool.take_some(0, BATCH).len(), BATCH - 1);
+    assert_eq!(pool.take_some(0, BATCH).len(), 4, "as many as there is memory for");
+    assert!(pool.take_some(0, BATCH).is_empty());
+    let unique: HashSet<_> = some.iter().map(|slot| slot.index()).collect();
+    assert_eq!(unique.len(), BATCH);
 }
 
 #[test]
