@@ -57,7 +57,8 @@
 //!
 //! 1. sets its idle bit; stops being counted as spinning, if it was;
 //! 2. fence;
-//! 3. checks every queue again: global queue, all local queues;
+//! 3. checks every queue again: global queue, local queues of all busy Ps (`idle`
+//!    says why these are enough);
 //! 4. if all are empty: halts. If one is not and the P may spin: clears its own
 //!    bit and searches again. If it may not spin, another P already spins: halts.
 //!
@@ -417,7 +418,7 @@ impl<K: Sync + 'static> Sched<K> {
 
     /// The slots of the Ps that exist, and perhaps of some that will: only these
     /// can have a G in their rings. On most machines they are far fewer than all
-    /// slots, and a P that searches for work reads each of them several times.
+    /// slots.
     ///
     /// A CPU acquires its P before it puts a G into that P's ring. So a check that
     /// is late enough to see the G (essay, "Parking") sees the P as well.
