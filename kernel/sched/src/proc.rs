@@ -414,9 +414,15 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// A fair share of the global queue: the first G is run, the rest go to the
-    /// ring (Go: globrunqget).
+    /// ring (Go: globrunqget). Shared among the busy Ps, where Go counts all: on 255 CPUs of
+    /// which two run, each would come back for every other G. A P that is woken for the rest
+    /// takes its share of what is left, and steals.
     fn get_global(&self, p: &mut P<K>) -> Option<Found<K>> {
-        let share = GLOBAL_BATCH_MAX.min(self.global.len() / self.limit() + 1);
+        let len = self.global.len();
+        if len == 0 {
+            return None;
+        }
+        let share = GLOBAL_BATCH_MAX.min(len / self.idle.busy(self.limit()).max(1) + 1);
         let mut batch = self.global.pop_batch(share);
         let first = batch.pop()?;
         p.marks.set_if(Marks::OWES_WAKE, !batch.is_empty()); // as in `push_all`
