@@ -8,7 +8,7 @@ use std::fmt;
 use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 
-use crate::machine::USUAL_MEM;
+use crate::machine::{Reading, USUAL_MEM};
 
 /// By how much a figure that is known to be over its budget may grow.
 const GRACE: f64 = 1.02;
@@ -67,6 +67,8 @@ pub struct Workload {
     pub mem: String,
     /// CPUs of the machine that it is counted on.
     pub cpus: u32,
+    /// How what it costs is read there.
+    pub reading: Reading,
     /// Whether it takes longer than `make test` may, which leaves it out.
     pub is_slow: bool,
     /// The numbers of CPUs that it is timed with; `None` if all will do.
@@ -81,6 +83,8 @@ pub struct Budgets {
     /// In the order of the file.
     pub rows: Vec<Row>,
     machines: Table,
+    /// The numbers of CPUs behind an `@` that are quick to count.
+    quick_cpus: Vec<u32>,
 }
 
 /// What is said about one figure.
@@ -123,6 +127,7 @@ impl Budgets {
         Ok(Self {
             rows: rows.iter().map(row).collect::<Result<_>>()?,
             machines: machines.cloned().unwrap_or_default(),
+            quick_cpus: table.get("quick_cpus").and_then(counts).unwrap_or_default(),
         })
     }
 
@@ -146,18 +151,27 @@ impl Budgets {
         part
     }
 
-    /// What is said about that workload, or what holds if nothing is.
+    /// What is said about that workload, or what holds if nothing is. The workload
+    /// `a@4` is `a` on four CPUs that take short turns; what is said of `a` counts for it.
     fn workload(&self, name: &str) -> Workload {
-        let said = |key: &str| self.machines.get(name).and_then(|machine| machine.get(key));
-        let count = |value: &Value| value.as_integer().and_then(|n| u32::try_from(n).ok());
+        let (base, at) = split(name);
+        let of = |name: &str, key: &str| self.machines.get(name)?.get(key);
+        let said = |key: &str| of(name, key).or_else(|| of(base, key));
         Workload {
             name: name.to_string(),
             mem: said("mem").and_then(Value::as_str).unwrap_or(USUAL_MEM).to_string(),
-            cpus: said("cpus").and_then(count).unwrap_or(1),
-            is_slow: said("slow").and_then(Value::as_bool).unwrap_or(false),
+            cpus: at.or_else(|| said("cpus").and_then(count)).unwrap_or(1),
+            reading: match (said("halts").and_then(Value::as_bool), at) {
+                (Some(true), _) => Reading::Executed,
+                (_, Some(_)) => Reading::Turns,
+                _ => Reading::Clock,
+            },
+            is_slow: said("slow").and_then(Value::as_bool).unwrap_or(false)
+                || at.is_some_and(|cpus| !self.quick_cpus.contains(&cpus)),
             timed: said("timed")
-                .and_then(Value::as_array)
-                .map(|list| list.iter().filter_map(count).collect()),
+                .and_then(counts)
+                .filter(|_| at.is_none())
+                .or(at.map(|_| Vec::new())),
             timed_count: said("timed_count")
                 .and_then(Value::as_integer)
                 .and_then(|n| u64::try_from(n).ok()),
@@ -165,7 +179,25 @@ impl Budgets {
     }
 }
 
+/// The name of the workload in the guest, and the number of CPUs behind its `@`.
+///
+/// ```
+/// use bench::budgets::split;
+/// assert_eq!((split("yield"), split("yield@8")), (("yield", None), ("yield", Some(8))));
+/// ```
+pub fn split(name: &str) -> (&str, Option<u32>) {
+    match name.split_once('@') {
+        Some((base, cpus)) => (base, cpus.parse().ok()),
+        None => (name, None),
+    }
+}
+
 impl Row {
+    /// Whether it is about several CPUs that take short turns, or about CPUs that halt.
+    pub fn is_wide(&self) -> bool {
+        split(&self.name).1.is_some()
+    }
+
     /// Whether that name means it: its own, or that of its workload.
     pub fn is_named(&self, name: &str) -> bool {
         self.name == name || self.workload == name
@@ -245,6 +277,14 @@ fn row(value: &Value) -> Result<Row> {
         why: text("why"),
         name,
     })
+}
+
+fn count(value: &Value) -> Option<u32> {
+    value.as_integer().and_then(|n| u32::try_from(n).ok())
+}
+
+fn counts(value: &Value) -> Option<Vec<u32>> {
+    value.as_array().map(|list| list.iter().filter_map(count).collect())
 }
 
 fn number(value: &Value) -> Option<f64> {
@@ -363,11 +403,23 @@ mod tests {
     }
 
     #[test]
+    fn workload_with_an_at_has_so_many_cpus_in_turns_and_is_not_timed() {
+        let text = "quick_cpus=[4]\n[[row]]\nname='a@4'\nwhat='x'\n[[row]]\nname='a@8'\nwhat='x'\n\
+                    [[row]]\nname='z@1'\nwhat='y'\n[workload.z]\nhalts=true\n[workload.a]\nmem='2G'";
+        let found = Budgets::parse(text).expect("good").workloads(&[]);
+        let seen: Vec<_> = found.iter().map(|w| (w.cpus, w.reading, w.is_slow)).collect();
+        let (turns, executed) = (Reading::Turns, Reading::Executed);
+        assert_eq!(seen, [(4, turns, false), (8, turns, true), (1, executed, true)]);
+        assert_eq!((found[0].mem.as_str(), &found[1].timed), ("2G", &Some(Vec::new())));
+    }
+
+    #[test]
     fn the_projects_own_table_can_be_read() {
         let budgets = Budgets::load().expect("good");
         assert!(budgets.rows.len() >= 11);
         for name in budgets.machines.keys() {
-            assert!(budgets.rows.iter().any(|row| row.workload == *name), "{name} is no workload");
+            let is_of = |row: &Row| row.workload == *name || split(&row.workload).0 == name;
+            assert!(budgets.rows.iter().any(is_of), "{name} is no workload");
         }
     }
 }

@@ -45,6 +45,15 @@ fn figures(budgets: &Budgets, results: &Results) -> String {
         operations.sentence(),
         show::counted(budgets, results).to_markdown(),
     );
+    let wide = show::wide(budgets, results);
+    if !wide.lines.is_empty() {
+        text += &format!(
+            "\n### Instructions per operation by the number of CPUs that work\n\n\
+             What all CPUs execute together, in short turns; what a halted CPU does not execute \
+             is not counted.\n\n{}",
+            wide.to_markdown()
+        );
+    }
     let others = show::others(budgets, results);
     if !others.lines.is_empty() {
         let origins = Origins::counted(budgets, results, &[Unit::Nanoseconds, Unit::Share]);

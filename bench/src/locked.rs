@@ -4,18 +4,22 @@
 //! locked ones hints at it. `bench/plugin` counts them; this builds it, tells it
 //! where the guest's function `mark` is, and reads what it has written. The guest
 //! calls that function before and after each thing that it reports.
+//!
+//! The plugin can also count all instructions, of all CPUs: what costs are where the
+//! CPUs halt in between, and the clock goes on without them.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use boot::host::Qemu;
 use object::{Object, ObjectSymbol};
 
-use crate::machine::version;
+use crate::machine::{Reading, Shape, version};
 
 /// The function's name as our linker has it, and as Go's has it.
 const MARKS: [&str; 2] = ["9workloads6report4mark", "main.mark"];
@@ -30,10 +34,10 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// For a guest whose workloads are in the program `elf`. `None`, and a word
-    /// about it, if this QEMU does not take it.
-    pub fn new(elf: &Path) -> Result<Option<Self>> {
-        let Some(version) = usable_version() else {
+    /// For a guest on that machine, whose workloads are in the program `elf`. `None`, and
+    /// a word about it, if the machine's QEMU does not take it.
+    pub fn new(elf: &Path, shape: &Shape) -> Result<Option<Self>> {
+        let Some(version) = usable_version(&shape.binary()) else {
             eprintln!("note: locked instructions are not counted: that takes QEMU 6 or newer");
             return Ok(None);
         };
@@ -43,7 +47,8 @@ impl Plugin {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = (std::process::id(), COUNT.fetch_add(1, Relaxed));
         let out = std::env::temp_dir().join(format!("runnext-locked-{}-{}", name.0, name.1));
-        let argument = format!("{},mark={mark:#x},out={}", library.display(), out.display());
+        let what = if shape.reading == Reading::Executed { ",count=all" } else { "" };
+        let argument = format!("{},mark={mark:#x},out={}{what}", library.display(), out.display());
         Ok(Some(Self { argument, out }))
     }
 
@@ -63,11 +68,11 @@ impl Plugin {
 
 /// Whether this QEMU takes the plugin.
 pub fn is_countable() -> bool {
-    usable_version().is_some()
+    usable_version(&Qemu::installed().binary).is_some()
 }
 
-fn usable_version() -> Option<u32> {
-    version(&Qemu::installed().binary).filter(|&version| version >= VERSIONS[0])
+fn usable_version(qemu: &Path) -> Option<u32> {
+    version(qemu).filter(|&version| version >= VERSIONS[0])
 }
 
 /// A line at each mark; two marks make a figure.
@@ -80,8 +85,10 @@ fn differences(text: &str) -> Result<Vec<u64>> {
     Ok(pairs.iter().map(|[before, after]| after.saturating_sub(*before)).collect())
 }
 
-/// Builds the plugin; the file's name is that of all shared libraries.
+/// Builds the plugin, and gives it a name by its feature: a run may need both.
 fn build(copies: bool) -> Result<PathBuf> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsStr::new("cargo").to_owned());
     let built = Command::new(cargo)
         .args(["build", "--quiet", "-p", "plugin"])
@@ -92,7 +99,13 @@ fn build(copies: bool) -> Result<PathBuf> {
     if !built.success() {
         bail!("bench/plugin does not build");
     }
-    Ok(boot::target_dir().join("debug/libplugin.so"))
+    let folder = boot::target_dir().join("debug");
+    let name = if copies { "libplugin-copies.so" } else { "libplugin-plain.so" };
+    // A new file: a QEMU that runs may have the old one loaded.
+    let (fresh, named) = (folder.join(format!("{name}.new")), folder.join(name));
+    fs::copy(folder.join("libplugin.so"), &fresh).context("copying the plugin")?;
+    fs::rename(&fresh, &named).context("naming the plugin")?;
+    Ok(named)
 }
 
 /// The address of the function.

@@ -46,6 +46,23 @@ pub enum System {
     },
 }
 
+/// How the cost of an operation is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// By the machine's clock.
+    Clock,
+    /// By its clock, and its CPUs take short turns, so that they work side by side. While
+    /// one of them runs, the clock advances by what all of them execute and nothing else.
+    Turns,
+    /// By the plugin, which counts what all CPUs execute: they halt in between, and the
+    /// clock jumps.
+    Executed,
+}
+
+/// The turns of [`Reading::Turns`], with the clocks that virtual time has: as in the tests
+/// of machines (`tests`, `VIRTUAL_WORDS`). All CPUs share the 400 µs.
+const TURN_WORDS: &str = "tsc=1000 lapic=1000 turns=400 seed=1";
+
 /// The machine that it is booted on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -56,6 +73,8 @@ pub struct Shape {
     /// In QEMU's notation. Given to the guest at once, so that neither pays for
     /// what the host does when a page is touched for the first time.
     pub mem: String,
+    /// How what it costs is read.
+    pub reading: Reading,
 }
 
 impl Shape {
@@ -72,7 +91,7 @@ impl Shape {
     }
 
     /// The QEMU that it runs in, by the rule of [`Machine::command`].
-    fn binary(&self) -> PathBuf {
+    pub(crate) fn binary(&self) -> PathBuf {
         if self.is_wide() { newest_qemu() } else { Qemu::installed().binary }
     }
 }
@@ -110,6 +129,11 @@ impl System {
         }
     }
 
+    /// Whether it is our kernel.
+    pub fn is_ours(&self) -> bool {
+        matches!(self, Self::Ours { .. })
+    }
+
     /// What has the symbols of the workloads.
     pub fn program(&self) -> &Path {
         match self {
@@ -126,10 +150,13 @@ impl System {
         }
     }
 
-    fn machine(&self, words: &str) -> Machine {
+    fn machine(&self, words: &str, reading: Reading) -> Machine {
         match self {
-            Self::Ours { image, .. } => Machine::new(image, Firmware::Bios)
-                .cmdline(format!("program=bench log=warn console=serial -- {words}")),
+            Self::Ours { image, .. } => {
+                let turns = if reading == Reading::Clock { "" } else { TURN_WORDS };
+                let options = format!("program=bench log=warn console=serial {turns}");
+                Machine::new(image, Firmware::Bios).cmdline(format!("{options} -- {words}"))
+            }
             // Quiet, for the serial port takes time; the clock of the CPU, because
             // Go asks for the time at every switch and would pay for any other.
             // With one CPU Linux takes its lock prefixes out, which no machine of
@@ -152,7 +179,8 @@ pub fn run(
     plugin: Option<&Plugin>,
     mut progress: impl FnMut(&str),
 ) -> Result<Vec<Figure>> {
-    let mut machine = system.machine(&workloads.join(" ")).smp(shape.cpus).mem(&shape.mem);
+    let mut machine =
+        system.machine(&workloads.join(" "), shape.reading).smp(shape.cpus).mem(&shape.mem);
     if shape.is_counted {
         machine = machine.icount("shift=0,sleep=off");
     }
@@ -180,7 +208,13 @@ pub fn run(
     if !lines.iter().any(|line| line == "BENCH end") {
         bail!("the guest ({}) did not reach its end; it said\n  {}", system.name(), tail());
     }
-    figures(reports, plugin.map(Plugin::read).transpose()?)
+    let mut figures = figures(reports, plugin.map(Plugin::read).transpose()?)?;
+    if shape.reading == Reading::Executed {
+        for figure in &mut figures {
+            figure.value = figure.locked.take().context("nothing was counted")?;
+        }
+    }
+    Ok(figures)
 }
 
 /// The figure on one line of the guest's; most lines have none.
@@ -224,6 +258,12 @@ pub fn newest_qemu() -> PathBuf {
         Command::new(boot::root().join("scripts/newer-qemu")).status().ok();
     });
     Qemu::newest().binary
+}
+
+/// Whether several CPUs take turns as [`Reading::Turns`] needs it: older QEMUs leave a CPU
+/// out for long.
+pub fn has_turns() -> bool {
+    version(&newest_qemu()).is_none_or(|version| version >= OLDEST_FOR_LINUX)
 }
 
 /// The first number of what a QEMU says of its version, if it says one.
@@ -314,7 +354,12 @@ mod tests {
 
     #[test]
     fn what_is_not_wide_needs_no_newer_qemu() {
-        let shape = |cpus, is_counted| Shape { cpus, is_counted, mem: "1G".into() };
+        let shape = |cpus, is_counted| Shape {
+            cpus,
+            is_counted,
+            mem: "1G".into(),
+            reading: Reading::Clock,
+        };
         assert!(shape(2, true).is_wide());
         assert!(!shape(1, true).is_wide() && !shape(8, false).is_wide());
         assert_eq!(shape(8, false).binary(), Qemu::installed().binary);

@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use bench::budgets::{Budgets, Verdict};
 use bench::check::judge;
 use bench::counted::counted;
-use bench::machine::System;
+use bench::machine::{Reading, System, has_turns};
 use bench::options::{Options, USAGE};
 use bench::results::Results;
 use bench::{chart, curves, docs, linux, locked, measure, origin, show};
@@ -54,6 +54,8 @@ fn compare(budgets: &Budgets, options: &Options, systems: &[System]) -> Result<(
     let rows = budgets.part(&workloads);
     failed.extend(counted(systems, &workloads, options.has_growth(), &mut results).err());
     print!("{}", show::counted(&rows, &results).titled("instructions per operation"));
+    let title = "instructions of all CPUs per operation, by the number of CPUs";
+    print!("{}", show::wide(&rows, &results).titled(title));
     print!("{}", show::others(&rows, &results).titled("lateness and shares"));
     for (of, what) in [("gs", "waiting Gs"), ("ps", "Ps")].iter().filter(|_| options.has_growth()) {
         let title = format!("instructions per operation by the number of {what}");
@@ -93,7 +95,11 @@ fn say_where_go_is_ahead(rows: &Budgets, results: &Results) {
 /// when that is news. What was counted is judged and forgotten: the figures on
 /// the page are of runs that keep them.
 fn check(budgets: &Budgets, options: &Options) -> Result<()> {
-    let workloads = options.checked(budgets)?;
+    let mut workloads = options.checked(budgets)?;
+    if workloads.iter().any(|w| w.reading == Reading::Turns) && !has_turns() {
+        eprintln!("note: no row on several CPUs is counted: that takes QEMU 8 or newer");
+        workloads.retain(|workload| workload.reading != Reading::Turns);
+    }
     let mut results = Results::default();
     let counted = counted(&[ours()?], &workloads, false, &mut results);
     let judged = judge(budgets, &results, &workloads, locked::is_countable());

@@ -10,8 +10,8 @@ use std::io::{IsTerminal, Write, stderr};
 
 use anyhow::{Error, Result, bail};
 
-use crate::budgets::{Budgets, Workload};
-use crate::machine::{Shape, System, run};
+use crate::budgets::{Budgets, Workload, split};
+use crate::machine::{Reading, Shape, System, run};
 use crate::results::Results;
 
 /// Times the workloads on so many CPUs, all systems in turn. All is tried and what
@@ -87,7 +87,7 @@ fn timed_words(workloads: &[Workload], names: &[String]) -> Vec<String> {
     names.iter().map(word).collect()
 }
 
-/// The workloads by the machine that they need, in their order. Those that have
+/// The workloads, as the guest calls them, by the machine that they need, in their order. Those that have
 /// a large one have it to themselves: what they leave behind is large too.
 pub(crate) fn machines(
     workloads: &[Workload],
@@ -96,8 +96,10 @@ pub(crate) fn machines(
 ) -> Vec<(Shape, Vec<String>)> {
     let mut machines: Vec<(Shape, Vec<String>)> = Vec::new();
     for workload in workloads {
-        let shape = Shape { cpus: cpus(workload), is_counted, mem: workload.mem.clone() };
-        let name = workload.name.clone();
+        let reading = if is_counted { workload.reading } else { Reading::Clock };
+        let mem = workload.mem.clone();
+        let shape = Shape { cpus: cpus(workload), is_counted, mem, reading };
+        let name = split(&workload.name).0.to_string();
         match machines.iter_mut().find(|(other, _)| *other == shape && !other.is_large()) {
             Some((_, names)) => names.push(name),
             None => machines.push((shape, vec![name])),

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::budgets::{Budgets, Limit, Row, Unit};
-use crate::counted::GROWN;
+use crate::budgets::{Budgets, Limit, Row, Unit, split};
+use crate::counted::{GROWN, IDLE};
 use crate::results::{Results, Spread};
 
 /// Cells of text: the head, then the lines, each as long as the head.
@@ -23,7 +23,7 @@ pub fn counted(budgets: &Budgets, results: &Results) -> Table {
     let head =
         ["workload", "ours", "Go", "Go ÷ ours", "budget", "aim", "locked", "Go's", "budget", ""];
     let rows = rows(budgets, results, |unit| unit == Unit::Cost || unit == Unit::Bytes);
-    let lines = rows.map(|row| {
+    let lines = rows.filter(|row| !row.is_wide()).map(|row| {
         let [ours, go] = ["ours", "go"].map(|who| results.counted(who, &row.name));
         let [our_locks, go_locks] = ["ours", "go"].map(|who| results.locked(who, &row.name));
         vec![
@@ -42,11 +42,48 @@ pub fn counted(budgets: &Budgets, results: &Results) -> Table {
     Table { head: head.map(String::from).to_vec(), lines: lines.collect() }
 }
 
+/// What all CPUs together execute for an operation, by how many they are: a line for each
+/// workload that is counted on several, from the figure on one.
+pub fn wide(budgets: &Budgets, results: &Results) -> Table {
+    let known = |name: &str| results.counted("ours", name);
+    let rows = || budgets.rows.iter().filter(|row| row.is_wide() && known(&row.name).is_some());
+    let cpus: BTreeSet<u32> = rows().filter_map(|row| split(&row.name).1).chain([1]).collect();
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    for row in rows() {
+        let base = split(&row.name).0;
+        if lines.iter().any(|line| line[0] == base) {
+            continue;
+        }
+        let on = |cpus: u32| {
+            let plain = (cpus == 1).then(|| known(base)).flatten();
+            known(&format!("{base}@{cpus}")).or(plain)
+        };
+        let over = rows().filter(|row| split(&row.name).0 == base).filter_map(|row| {
+            let over = row.cost.judge(known(&row.name)).is_over();
+            over.then(|| format!("over on {}", split(&row.name).1.unwrap_or(1)))
+        });
+        let mut line = vec![base.to_string()];
+        line.extend(cpus.iter().map(|&cpus| number(on(cpus))));
+        line.push(over.collect::<Vec<_>>().join(", "));
+        lines.push(line);
+    }
+    let mut head = vec!["workload".to_string()];
+    head.extend(cpus.iter().map(|cpus| number(Some((*cpus).into()))));
+    head.push(String::new());
+    Table { head, lines }
+}
+
 /// What one operation is, for all rows that are about operations.
 pub fn meanings(budgets: &Budgets) -> Table {
     let rows = budgets.rows.iter().filter(|row| matches!(row.unit, Unit::Cost | Unit::Bytes));
-    let lines = rows.map(|row| vec![row.name.clone(), row.what.clone()]);
-    Table { head: ["workload", "one operation"].map(String::from).to_vec(), lines: lines.collect() }
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    for row in rows {
+        let base = split(&row.name).0;
+        if !lines.iter().any(|line| line[0] == base) {
+            lines.push(vec![base.to_string(), row.what.clone()]);
+        }
+    }
+    Table { head: ["workload", "one operation"].map(String::from).to_vec(), lines }
 }
 
 /// What is about lateness and shares.
@@ -168,7 +205,7 @@ fn behind(row: &Row, results: &Results) -> Vec<String> {
 /// How cost grows with the number of something: a line for each row and system.
 pub fn grown(results: &Results, of: &str) -> Table {
     let mut all: Vec<(String, Vec<(u64, f64)>)> = Vec::new();
-    for row in GROWN {
+    for row in GROWN.into_iter().chain([IDLE]) {
         for (who, name) in [("ours", ""), ("go", ", Go")] {
             let points = results.grown(of, who, row);
             if !points.is_empty() {
@@ -308,6 +345,22 @@ mod tests {
         results.set_counted("ours", "a", 50.0, 50.0);
         results.set_locked("ours", "a", 2.0);
         assert_eq!(counted(&budgets, &results).lines[0][9], "aim reached");
+    }
+
+    #[test]
+    fn several_cpus_stand_beside_one_and_not_in_its_table() {
+        let row = |name: &str| format!("[[row]]\nname='{name}'\nwhat='x'\nbudget=130\n");
+        let budgets = Budgets::parse(&["a", "a@2", "a@8", "b@8"].map(row).concat()).expect("good");
+        let mut results = Results::default();
+        for (name, figure) in [("a", 100.0), ("a@2", 110.0), ("a@8", 131.0), ("b@8", 7.0)] {
+            results.set_counted("ours", name, figure, figure);
+        }
+        assert_eq!(counted(&budgets, &results).lines.len(), 1);
+        let table = wide(&budgets, &results);
+        assert_eq!(table.head, ["workload", "1", "2", "8", ""]);
+        assert_eq!(table.lines[0], ["a", "100", "110", "131", "over on 8"]);
+        assert_eq!(table.lines[1], ["b", "", "", "7", ""]);
+        assert_eq!(meanings(&budgets).lines.len(), 2, "each workload once");
     }
 
     #[test]

@@ -31,6 +31,30 @@ pub fn buffered_4x4(items: u64) -> u64 {
     buffered(4, items / 4)
 }
 
+/// Items through channels of capacity 128: one for each P, with one producer and one
+/// consumer.
+pub fn pairs(items: u64) -> u64 {
+    static ALL: WaitGroup = WaitGroup::new();
+    let ps = gomaxprocs() as u64;
+    let each = items / ps;
+    for _ in 0..ps {
+        let (tx, rx) = chan::bounded::<u64>(128);
+        ALL.add(1);
+        let _detached = go(move || {
+            let _detached = go(move || {
+                for n in 0..each {
+                    tx.send(n).expect("closed when all have been sent");
+                }
+                tx.close();
+            });
+            assert!(rx.iter().eq(0..each), "an item was lost, doubled or overtaken");
+            ALL.done();
+        });
+    }
+    ALL.wait();
+    ps * each
+}
+
 fn buffered(pairs: u64, each: u64) -> u64 {
     static PRODUCERS: WaitGroup = WaitGroup::new();
     static CONSUMERS: WaitGroup = WaitGroup::new();

@@ -77,3 +77,11 @@ fn naps(rounds: u64) -> Vec<u64> {
 pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
+
+/// Sleeps with nothing else to run: every CPU goes idle, and one of them wakes.
+pub fn idle(sleeps: u64) -> u64 {
+    for _ in 0..sleeps {
+        sleep(Duration::from_millis(1));
+    }
+    sleeps
+}

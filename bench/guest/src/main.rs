@@ -3,7 +3,8 @@
 //! Each workload is the one of the same name in `bench/go`: the same work,
 //! counted the same way, so a change here is a change there. Most are repeated
 //! operations: a quarter of them to warm up, then all of them timed. The others
-//! report figures of their own. What a nanosecond is, the machine decides: under
+//! report figures of their own. `pairs`, `spawn_each` and `idle` are ours alone: they
+//! say what more CPUs cost. What a nanosecond is, the machine decides: under
 //! `-icount shift=0` it is an instruction.
 #![no_std]
 #![no_main]
@@ -33,7 +34,7 @@ enum Workload {
 use Workload::{Each, Own};
 
 /// By name, with the number that is meant if none is given.
-const WORKLOADS: [(&str, u64, Workload); 19] = [
+const WORKLOADS: [(&str, u64, Workload); 22] = [
     ("yield", 200_000, Each(switching::yield_two)),
     ("yield_many", 1_000_000, Each(switching::yield_many)),
     ("chan_pingpong", 100_000, Each(channels::ping_pong)),
@@ -45,6 +46,9 @@ const WORKLOADS: [(&str, u64, Workload); 19] = [
     ("mutex8", 800_000, Each(switching::mutex8)),
     ("forkjoin", 1 << 16, Each(tasks::fork_join)),
     ("blocking_nop", 200_000, Each(tasks::blocking_nop)),
+    ("pairs", 400_000, Each(channels::pairs)),
+    ("spawn_each", 200_000, Each(tasks::spawn_each)),
+    ("idle", 100, Each(latency::idle)),
     ("skynet", 1_000_000, Each(tasks::skynet)),
     ("steal", 1_000, Own(sharing::steal)),
     ("fairness", 2_000, Own(sharing::fairness)),

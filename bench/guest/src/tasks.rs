@@ -1,5 +1,6 @@
 //! Workloads that start Gs, or make calls.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,6 +21,29 @@ pub fn spawn_join(gs: u64) -> u64 {
         GROUP.wait();
     }
     gs / BATCH * BATCH
+}
+
+/// The same by one G for each P, each of which waits for its own.
+pub fn spawn_each(gs: u64) -> u64 {
+    static ALL: WaitGroup = WaitGroup::new();
+    let ps = gomaxprocs() as u64;
+    let batches = (gs / ps / BATCH).max(1);
+    for _ in 0..ps {
+        ALL.add(1);
+        let group: &WaitGroup = Box::leak(Box::new(WaitGroup::new()));
+        let _detached = go(move || {
+            for _ in 0..batches {
+                for _ in 0..BATCH {
+                    group.add(1);
+                    let _detached = go(|| group.done());
+                }
+                group.wait();
+            }
+            ALL.done();
+        });
+    }
+    ALL.wait();
+    ps * batches * BATCH
 }
 
 /// A binary tree: the left child in a new G, the right one here.

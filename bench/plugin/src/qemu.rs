@@ -23,11 +23,13 @@ pub static qemu_plugin_version: c_int = if cfg!(feature = "copies") { 3 } else {
 struct Wish {
     mark: u64,
     out: File,
+    /// Whether all instructions are counted, not the locked ones alone.
+    is_all: bool,
 }
 
 static WISH: OnceLock<Wish> = OnceLock::new();
-/// How many locked instructions were executed so far.
-static LOCKED: AtomicU64 = AtomicU64::new(0);
+/// How many of the instructions that count were executed so far.
+static COUNTED: AtomicU64 = AtomicU64::new(0);
 
 /// Called once, when QEMU has loaded us. Anything but 0 ends QEMU.
 ///
@@ -46,21 +48,22 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let words = if count == 0 { &[][..] } else { unsafe { slice::from_raw_parts(argv, count) } };
     // SAFETY: the caller's promise.
     let words = words.iter().map(|&word| unsafe { CStr::from_ptr(word) }.to_string_lossy());
-    let (mut mark, mut out) = (None, None);
+    let (mut mark, mut out, mut is_all) = (None, None, false);
     for word in words {
         match word.split_once('=') {
             Some(("mark", hex)) => {
                 mark = u64::from_str_radix(hex.trim_start_matches("0x"), 16).ok()
             }
             Some(("out", path)) => out = File::create(path).ok(),
+            Some(("count", "all")) => is_all = true,
             _ => {}
         }
     }
     let (Some(mark), Some(out)) = (mark, out) else {
-        eprintln!("plugin: it takes mark=<address> and out=<file>");
+        eprintln!("plugin: it takes mark=<address>, out=<file> and maybe count=all");
         return 1;
     };
-    if WISH.set(Wish { mark, out }).is_err() {
+    if WISH.set(Wish { mark, out, is_all }).is_err() {
         return 1;
     }
     // SAFETY: `id` is ours, and `translated` lives as long as QEMU: we are never
@@ -82,7 +85,7 @@ extern "C" fn translated(_id: u64, block: *const c_void) {
             // SAFETY: as above; `marked` lives as long as QEMU.
             unsafe { qemu_plugin_register_vcpu_insn_exec_cb(insn, marked, NO_REGS, null_mut()) };
         }
-        if is_locked(bytes(insn, &mut [0; LONGEST])) {
+        if wish.is_all || is_locked(bytes(insn, &mut [0; LONGEST])) {
             // SAFETY: as above; `count` lives as long as QEMU.
             unsafe { qemu_plugin_register_vcpu_insn_exec_cb(insn, count, NO_REGS, null_mut()) };
         }
@@ -109,16 +112,16 @@ fn bytes(insn: *const c_void, room: &mut [u8; LONGEST]) -> &[u8] {
     &room[..size.min(LONGEST)]
 }
 
-/// Called when a locked instruction is executed, by whichever CPU.
+/// Called when an instruction that counts is executed, by whichever CPU.
 extern "C" fn count(_cpu: c_uint, _data: *mut c_void) {
-    LOCKED.fetch_add(1, Relaxed);
+    COUNTED.fetch_add(1, Relaxed);
 }
 
 /// Called when the guest is at the mark.
 extern "C" fn marked(_cpu: c_uint, _data: *mut c_void) {
     if let Some(wish) = WISH.get() {
         // Whoever reads the file finds a line missing and says so.
-        writeln!(&wish.out, "{}", LOCKED.load(Relaxed)).ok();
+        writeln!(&wish.out, "{}", COUNTED.load(Relaxed)).ok();
     }
 }
 

@@ -4,6 +4,25 @@
 //! [`Idle::park`] with its second check, and [`Idle::wake_p`]. The caller (`proc`)
 //! says which queues to check. The argument is in the essay, paragraphs
 //! "Submitting", "Parking" and "Spinning".
+//!
+//! # Only busy Ps are searched
+//!
+//! A P that searches, and one that is about to halt, reads the queues of the Ps
+//! without an idle bit ([`Idle::busy_ps`]) and no others: going idle costs the same
+//! on 255 CPUs of which 254 halt as on one. That overlooks no G, by one rule:
+//!
+//! > The queue of a P whose idle bit is set is empty.
+//!
+//! A P sets its bit when its queue is empty, and has cleared it, or has read that a
+//! waker did, before it puts the next G there: both are a read-modify-write by the P
+//! itself (`claim`), before the push in its program. So of the two fences of the
+//! essay, if the submitter's is first, the parker reads the mask after its own fence
+//! and sees that clear or a later one, and then the G. If it sees the bit set again,
+//! that P has parked since, and the G was taken from its queue.
+//!
+//! Rejected: a mask of the Ps that have Gs. Its owner would set a bit whenever its
+//! queue gets its first G and clear it after its last: two locked operations for every
+//! wake-up in a ping-pong, to spare a thief a load from each busy P.
 
 use crate::MAX_P;
 use crate::Wake;
@@ -52,10 +71,20 @@ impl Idle {
         self.idle.has(index)
     }
 
-    /// Ps below `limit` that are up and not idle.
+    /// How many Ps below `limit` are up and not idle.
     pub(crate) fn busy(&self, limit: usize) -> usize {
         let busy = |w| self.online.below(limit, w) & !self.idle.below(limit, w);
-        (0..WORDS).map(|w| busy(w).count_ones() as usize).sum()
+        (0..limit.div_ceil(64)).map(|w| busy(w).count_ones() as usize).sum()
+    }
+
+    /// The Ps below `acquired` without an idle bit, at this instant: only these can have
+    /// a G in their queue.
+    pub(crate) fn busy_ps(&self, acquired: usize) -> PSet {
+        let mut busy = PSet([0; WORDS]);
+        for (w, word) in busy.0[..acquired.div_ceil(64)].iter_mut().enumerate() {
+            *word = below(acquired, w) & !self.idle.words[w].load(Acquire);
+        }
+        busy
     }
 
     /// Whether a P below `limit` is idle, or any P spins.
@@ -197,6 +226,33 @@ impl Idle {
 
 const WORDS: usize = MAX_P.div_ceil(64);
 
+/// A set of Ps as it was at one instant, word by word.
+#[derive(Clone, Copy)]
+pub(crate) struct PSet([u64; WORDS]);
+
+impl PSet {
+    /// Takes a P out.
+    pub(crate) fn remove(&mut self, index: usize) {
+        self.0[index / 64] &= !bit(index);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().fold(0, |all, word| all | word) == 0
+    }
+
+    /// Each member once, lowest first.
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        self.0.into_iter().enumerate().flat_map(|(w, bits)| indices(w, bits))
+    }
+
+    /// Each member once, upwards from a random one and round. There is one at least.
+    pub(crate) fn from_random(self, random: u32) -> impl Iterator<Item = usize> {
+        let len: u32 = self.0.iter().map(|word| word.count_ones()).sum();
+        let before = (random % len) as usize;
+        self.iter().skip(before).chain(self.iter().take(before))
+    }
+}
+
 /// A set of Ps, one bit each.
 pub(crate) struct PMask {
     words: [AtomicU64; WORDS],
@@ -235,23 +291,68 @@ impl PMask {
 
     /// Members below `limit`, lowest first.
     fn members(&self, limit: usize) -> impl Iterator<Item = usize> {
-        (0..limit.div_ceil(64)).flat_map(move |w| {
-            let mut bits = self.below(limit, w);
-            core::iter::from_fn(move || {
-                let lowest = bits.trailing_zeros() as usize;
-                bits &= bits.checked_sub(1)?; // None: no more in this word
-                Some(w * 64 + lowest)
-            })
-        })
+        (0..limit.div_ceil(64)).flat_map(move |w| indices(w, self.below(limit, w)))
     }
 
     /// Members in word `w` that are below `limit`.
     fn below(&self, limit: usize, w: usize) -> u64 {
-        let bits = limit.saturating_sub(w * 64).min(64) as u32;
-        self.words[w].load(Acquire) & 1u64.checked_shl(bits).unwrap_or(0).wrapping_sub(1)
+        self.words[w].load(Acquire) & below(limit, w)
     }
+}
+
+/// The bits of word `w` that stand for indices below `limit`.
+fn below(limit: usize, w: usize) -> u64 {
+    let bits = limit.saturating_sub(w * 64).min(64) as u32;
+    1u64.checked_shl(bits).unwrap_or(0).wrapping_sub(1)
+}
+
+/// The indices that the bits of word `w` stand for, lowest first.
+fn indices(w: usize, mut bits: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let lowest = bits.trailing_zeros() as usize;
+        bits &= bits.checked_sub(1)?; // None: no more in this word
+        Some(w * 64 + lowest)
+    })
 }
 
 fn bit(index: usize) -> u64 {
     1 << (index % 64)
+}
+
+#[cfg(all(test, not(any(loom, feature = "sim"))))]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn busy_ps_are_those_without_an_idle_bit_each_once_from_any_start() {
+        for acquired in [1, 2, 63, 64, 65, 128, 255, 256] {
+            let idle = Idle::new();
+            let sleeps = |p: usize| p % 3 == 1;
+            (0..acquired).for_each(|p| idle.bring_up(p));
+            (0..acquired).filter(|&p| sleeps(p)).for_each(|p| idle.idle.set(p));
+            let busy: Vec<usize> = (0..acquired).filter(|&p| !sleeps(p)).collect();
+            let set = idle.busy_ps(acquired);
+            assert!(set.iter().eq(busy.iter().copied()));
+            assert_eq!(idle.busy(acquired), busy.len());
+            for random in [0, 1, 12_345, 0xdead_beef, u32::MAX] {
+                let mut seen: Vec<usize> = set.from_random(random).collect();
+                assert_eq!(seen[0], busy[random as usize % busy.len()], "any can be first");
+                seen.sort_unstable();
+                assert_eq!(seen, busy, "each of them once");
+            }
+        }
+    }
+
+    #[test]
+    fn set_without_its_only_member_is_empty() {
+        let idle = Idle::new();
+        let mut busy = idle.busy_ps(65);
+        (0..64).for_each(|p| busy.remove(p));
+        assert!(!busy.is_empty() && busy.iter().eq([64]));
+        busy.remove(64);
+        assert!(busy.is_empty());
+    }
 }

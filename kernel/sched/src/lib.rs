@@ -57,7 +57,8 @@
 //!
 //! 1. sets its idle bit; stops being counted as spinning, if it was;
 //! 2. fence;
-//! 3. checks every queue again: global queue, all local queues;
+//! 3. checks every queue again: global queue, local queues of all busy Ps (`idle`
+//!    says why these are enough);
 //! 4. if all are empty: halts. If one is not and the P may spin: clears its own
 //!    bit and searches again. If it may not spin, another P already spins: halts.
 //!
@@ -368,22 +369,41 @@ pub struct Run<K: 'static> {
 /// assert_eq!(HELLO.status(), Status::Dead);
 /// assert!(matches!(SCHED.find_runnable(&mut p), Next::Park(_)));
 /// ```
+///
+/// Grouped by what writes a field and how often, each group on cache lines of its own
+/// ([`Lines`]): so the words that every turn reads (`limit`, the length of the global
+/// queue) do not leave a CPU's cache when another CPU parks or starts a G.
+#[repr(C)]
 pub struct Sched<K: 'static> {
-    // Constant.
+    // Constant, or written once in a while; every turn reads it.
     slots: &'static [PSlot<K>],
-    // Written rarely, read by any CPU.
     /// One more than the highest index of an acquired P.
     acquired: AtomicUsize,
     limit: AtomicUsize,
     order: AtomicU32,
-    next_id: AtomicU64,
-    // Atomic, by the protocol in `idle`.
-    idle: Idle,
-    // Atomic, by the protocol in `proc`: Ps that run a G without a timer.
-    untimed: PMask,
-    // Each under a lock of its own.
-    global: GlobalQueue<K>,
-    free: Store<K>,
+    // Written when a P parks or is woken, by the protocol in `idle`; read by every submit.
+    idle: Lines<Idle>,
+    // Written when a P begins to run a G without a timer, by the protocol in `proc`.
+    untimed: Lines<PMask>,
+    // Written under its lock, by overflows and slices that end; every turn reads its length.
+    global: Lines<GlobalQueue<K>>,
+    // Written under its lock, when a P has too many dead Gs or none.
+    free: Lines<Store<K>>,
+    // Written when a P has used up its batch of ids.
+    next_id: Lines<AtomicU64>,
+}
+
+/// A value on cache lines of its own: two of 64 bytes, as CPUs fetch them in pairs.
+#[repr(align(128))]
+pub(crate) struct Lines<T>(pub(crate) T);
+
+impl<T> core::ops::Deref for Lines<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
 }
 
 impl<K: Sync + 'static> Sched<K> {
@@ -397,11 +417,11 @@ impl<K: Sync + 'static> Sched<K> {
                 acquired: AtomicUsize::new(0),
                 limit: AtomicUsize::new(slots.len()),
                 order: AtomicU32::new(Order::Go as u32),
-                next_id: AtomicU64::new(0),
-                idle: Idle::new(),
-                untimed: PMask::new(),
-                global: GlobalQueue::new(),
-                free: Store::new(),
+                idle: Lines(Idle::new()),
+                untimed: Lines(PMask::new()),
+                global: Lines(GlobalQueue::new()),
+                free: Lines(Store::new()),
+                next_id: Lines(AtomicU64::new(0)),
             }
         }
     }
@@ -417,7 +437,7 @@ impl<K: Sync + 'static> Sched<K> {
 
     /// The slots of the Ps that exist, and perhaps of some that will: only these
     /// can have a G in their rings. On most machines they are far fewer than all
-    /// slots, and a P that searches for work reads each of them several times.
+    /// slots.
     ///
     /// A CPU acquires its P before it puts a G into that P's ring. So a check that
     /// is late enough to see the G (essay, "Parking") sees the P as well.
@@ -494,4 +514,34 @@ pub struct Counts {
     pub spinning: usize,
     /// Ps that are up, below the limit and not idle.
     pub busy: usize,
+}
+
+#[cfg(all(test, not(any(loom, feature = "sim"))))]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    #[test]
+    fn each_group_of_fields_has_cache_lines_of_its_own() {
+        type S = Sched<()>;
+        let read_every_turn = [
+            offset_of!(S, slots),
+            offset_of!(S, acquired),
+            offset_of!(S, limit),
+            offset_of!(S, order),
+        ];
+        assert!(read_every_turn.iter().all(|at| at / 128 == 0));
+        let groups = [
+            offset_of!(S, idle),
+            offset_of!(S, untimed),
+            offset_of!(S, global),
+            offset_of!(S, free),
+            offset_of!(S, next_id),
+        ];
+        for (i, at) in groups.into_iter().enumerate() {
+            assert_eq!(at % 128, 0, "a group begins a line");
+            assert!(at > 0 && !groups[..i].contains(&at));
+        }
+        assert_eq!(align_of::<S>(), 128);
+    }
 }

@@ -14,21 +14,23 @@ use crate::runq::{Owner, RunQueue};
 use crate::sync::{
     Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, SpinLock, const_fn,
 };
-use crate::{FREE_PILE, Wake};
+use crate::{FREE_PILE, Lines, Wake};
 
 /// The part of a P that other CPUs see.
 ///
-/// All zeroes at first, so that an array of them costs nothing in the image.
-#[repr(align(128))]
+/// All zeroes at first, so that an array of them costs nothing in the image. Grouped
+/// by writer, each group on cache lines of its own: a G that is sent here does not take
+/// away the line that the owner writes at every slice.
+#[repr(C, align(128))]
 pub struct PSlot<K: 'static> {
-    // The owner pushes, any CPU steals.
-    pub(crate) runq: RunQueue<K>,
-    // Any CPU pushes, the owner takes.
-    pub(crate) inbox: Inbox<K>,
     // The owner writes, any CPU reads.
     tick: AtomicU32,
     steals: AtomicU64,
     stolen: AtomicU64,
+    // The owner pushes, any CPU steals.
+    pub(crate) runq: Lines<RunQueue<K>>,
+    // Any CPU pushes, the owner takes.
+    pub(crate) inbox: Lines<Inbox<K>>,
 }
 
 impl<K: Sync + 'static> PSlot<K> {
@@ -37,11 +39,11 @@ impl<K: Sync + 'static> PSlot<K> {
         #[must_use]
         pub fn new() -> Self {
             PSlot {
-                runq: RunQueue::new(),
-                inbox: Inbox::new(),
                 tick: AtomicU32::new(0),
                 steals: AtomicU64::new(0),
                 stolen: AtomicU64::new(0),
+                runq: Lines(RunQueue::new()),
+                inbox: Lines(Inbox::new()),
             }
         }
     }
@@ -414,6 +416,16 @@ mod tests {
 
     fn gs(n: usize) -> Vec<&'static G<usize>> {
         (0..n).map(|i| &*Box::leak(Box::new(G::new(i)))).collect()
+    }
+
+    #[test]
+    fn slots_of_two_ps_and_fields_of_two_writers_share_no_cache_line() {
+        use core::mem::offset_of;
+        type Slot = PSlot<()>;
+        assert!(offset_of!(Slot, stolen) < 128 && size_of::<Slot>().is_multiple_of(128));
+        let [runq, inbox] = [offset_of!(Slot, runq), offset_of!(Slot, inbox)];
+        assert_eq!((align_of::<Slot>(), runq % 128, inbox % 128), (128, 0, 0));
+        assert!(runq >= 128 && inbox >= runq + size_of::<RunQueue<()>>());
     }
 
     #[test]

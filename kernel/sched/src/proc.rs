@@ -364,7 +364,9 @@ impl<K: Sync + 'static> Sched<K> {
     #[inline(never)]
     fn search(&self, p: &mut P<K>) -> Option<Found<K>> {
         if p.marks.take(Marks::IDLE) {
-            p.marks.set_if(Marks::SPINNING, !self.idle.claim(p.index));
+            // Before any G is put into its queue (`idle`, "Only busy Ps are searched").
+            let claimed = planted!(KeepIdleBit) || self.idle.claim(p.index);
+            p.marks.set_if(Marks::SPINNING, !claimed);
             self.push_all(p, p.slot.inbox.take_all()); // its interrupt may have ended the halt
         }
         loop {
@@ -417,9 +419,15 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// A fair share of the global queue: the first G is run, the rest go to the
-    /// ring (Go: globrunqget).
+    /// ring (Go: globrunqget). Shared among the busy Ps, where Go counts all: on 255 CPUs of
+    /// which two run, each would come back for every other G. A P that is woken for the rest
+    /// takes its share of what is left, and steals.
     fn get_global(&self, p: &mut P<K>) -> Option<Found<K>> {
-        let share = GLOBAL_BATCH_MAX.min(self.global.len() / self.limit() + 1);
+        let len = self.global.len();
+        if len == 0 {
+            return None;
+        }
+        let share = GLOBAL_BATCH_MAX.min(len / self.idle.busy(self.limit()).max(1) + 1);
         let mut batch = self.global.pop_batch(share);
         let first = batch.pop()?;
         p.marks.set_if(Marks::OWES_WAKE, !batch.is_empty()); // as in `push_all`
@@ -434,8 +442,8 @@ impl<K: Sync + 'static> Sched<K> {
         p.pop()
     }
 
-    /// Steals from other Ps (Go: stealWork): four passes, each in a new random order, over
-    /// all that are not idle. The slots before the ring only in the last pass, because the
+    /// Steals from other Ps (Go: stealWork): four passes over all that are not idle, each
+    /// from a random one on. The slots before the ring only in the last pass, because the
     /// victim is likely about to run their Gs.
     fn steal_work(&self, p: &mut P<K>) -> Option<Found<K>> {
         if !p.marks.has(Marks::SPINNING) && !self.idle.try_spin(self.limit()) {
@@ -444,10 +452,12 @@ impl<K: Sync + 'static> Sched<K> {
         p.marks.set(Marks::SPINNING);
         let slots = self.acquired();
         for pass in 1..=STEAL_PASSES {
-            for index in random_order(slots.len() as u32, p.random.next()) {
-                if index == p.index || self.idle.is_idle(index) {
-                    continue;
-                }
+            let mut victims = self.idle.busy_ps(slots.len());
+            victims.remove(p.index);
+            if victims.is_empty() {
+                return None;
+            }
+            for index in victims.from_random(p.random.next()) {
                 let victim = &slots[index].runq;
                 let mut taken = p.runq.steal(victim);
                 if taken.is_none() && pass == STEAL_PASSES {
@@ -464,10 +474,12 @@ impl<K: Sync + 'static> Sched<K> {
 
     /// Whether a P could take any G: the check after its idle bit is set. The
     /// global queue before the rings: a P that takes from the global queue has put
-    /// the G that yielded into its ring before. Not the inbox, for which an
-    /// interrupt is pending.
+    /// the G that yielded into its ring before. Only the rings of busy Ps (`idle`,
+    /// "Only busy Ps are searched"). Not the inbox, for which an interrupt is pending.
     fn has_work(&self) -> bool {
-        !self.global.is_empty() || self.acquired().iter().any(|slot| !slot.runq.is_empty())
+        let slots = self.acquired();
+        let busy = || self.idle.busy_ps(slots.len());
+        !self.global.is_empty() || busy().iter().any(|index| !slots[index].runq.is_empty())
     }
 
     /// A P beyond the limit moves its Gs to the global queue, except pinned Gs,
@@ -622,21 +634,6 @@ fn steal_front<K: Sync + 'static>(victim: &RunQueue<K>) -> Option<(&'static G<K>
     victim.take_front().map(|g| (g, 1))
 }
 
-/// Every number below `n` once, from a random start by a random step that is
-/// coprime to `n`. The step is computed, not read from a table: a table would have
-/// to be rebuilt whenever `n` changes, and a thief has time.
-fn random_order(n: u32, random: u32) -> impl Iterator<Item = usize> {
-    let mut step = random / n % n + 1;
-    while gcd(step, n) != 1 {
-        step += 1;
-    }
-    (0..n).map(move |i| ((random % n + i * step) % n) as usize)
-}
-
-fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
 #[cfg(all(test, not(any(loom, feature = "sim"))))]
 mod tests {
     extern crate std;
@@ -678,19 +675,5 @@ mod tests {
         });
         assert!(halts && SCHED.counts().global > 0, "not the case that is meant");
         assert!(wakes.contains(&Wake::Cpu(1)), "P 1 sleeps while Gs wait");
-    }
-
-    #[test]
-    fn random_order_visits_every_victim_once() {
-        for n in if cfg!(miri) { 256..=256 } else { 1..=256 } {
-            for random in [0, 1, 12_345, 0xdead_beef, u32::MAX] {
-                let mut seen = [false; 256];
-                for victim in random_order(n, random) {
-                    assert!(!core::mem::replace(&mut seen[victim], true), "{victim} twice");
-                }
-                let n = n as usize;
-                assert!(seen[..n].iter().all(|&s| s) && !seen[n..].contains(&true));
-            }
-        }
     }
 }

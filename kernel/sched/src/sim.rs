@@ -37,6 +37,8 @@ pub enum Planted {
     ForgetHalted,
     /// A thief claims slots before it has read them.
     ClaimFirst,
+    /// A P that comes out of a halt leaves its idle bit set.
+    KeepIdleBit,
 }
 
 /// No CPU: see [`set_cpu`].

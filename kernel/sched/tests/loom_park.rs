@@ -85,6 +85,32 @@ fn submit_against_park_loses_no_wake_up() {
     });
 }
 
+/// P 0 halts, is interrupted for a G that is pinned there, and submits another. P 1, which
+/// parks meanwhile, reads the queues of busy Ps only: it must not take P 0 for idle.
+#[test]
+fn submit_by_a_p_that_was_idle_is_seen_by_a_parker() {
+    bounded(|| {
+        let (sched, mut ps) = machine(2);
+        let mut p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        assert_eq!(find(sched, &mut p0), (None, Wake::Nobody));
+        assert_eq!(sched.start(&mut p1, g(1), Some(0)), Wake::Cpu(0));
+        let other = thread::spawn(move || {
+            let found = find(sched, &mut p1);
+            (p1, found)
+        });
+        let (found0, wake0) = find(sched, &mut p0);
+        assert_eq!(found0, Some(1));
+        let wake = sched.start(&mut p0, g(2), None);
+        let (p1, (found, wake1)) = other.join().unwrap();
+        let mut ps = [p0, p1];
+        let mut ran = deliver(sched, &mut ps, vec![wake0, wake, wake1]);
+        ran.extend(found);
+        assert_eq!(ran, [2], "P 1 sleeps while a G waits on P 0");
+        assert_eq!(sched.counts().spinning, 0);
+    });
+}
+
 #[test]
 fn two_parkers_and_one_submit_lose_no_wake_up() {
     bounded_large(|| {

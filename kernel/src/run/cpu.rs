@@ -28,8 +28,9 @@ use sched::P;
 const CPU_SLOT: usize = 1;
 
 /// The scheduling state of one CPU. The P is first: so it has the address of the record, and code
-/// that uses both needs one register.
-#[repr(C)]
+/// that uses both needs one register. On cache lines of its own, in pairs as CPUs fetch them: its
+/// CPU writes it at every switch, and no other CPU writes but rare requests (`Attention`).
+#[repr(C, align(128))]
 pub(crate) struct Cpu {
     /// The P of this CPU; there from `init_cpu` on.
     pub p: UnsafeCell<MaybeUninit<P<Task>>>,
@@ -182,4 +183,15 @@ pub(crate) fn with_p<R>(f: impl FnOnce(&mut P<Task>) -> R) -> R {
     let result = f(unsafe { OnCpu::assume() }.p());
     arch::irq::restore(irqs);
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    #[test]
+    fn records_of_two_cpus_share_no_cache_line() {
+        assert_eq!((align_of::<Cpu>(), offset_of!(Cpu, p)), (128, 0));
+    }
 }

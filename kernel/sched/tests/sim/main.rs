@@ -124,6 +124,11 @@ fn forgotten_halted_cpu_is_found() {
 }
 
 #[test]
+fn busy_p_that_seems_idle_is_found() {
+    is_found(Planted::KeepIdleBit);
+}
+
+#[test]
 fn slots_claimed_before_they_are_read_are_found() {
     is_found(Planted::ClaimFirst);
 }

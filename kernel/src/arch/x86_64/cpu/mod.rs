@@ -24,14 +24,22 @@ pub const MAX_CPUS: usize = 256;
 /// How many words of [`slot`] each CPU has.
 pub const SLOTS: usize = 4;
 
-/// What a CPU reaches through its GS base.
-#[repr(C)]
+/// What a CPU reaches through its GS base. On cache lines of its own, in pairs as CPUs fetch them,
+/// because it writes `slots` twice for each switch; and what a CPU reads that wakes this one is on
+/// other lines than these.
+#[repr(C, align(128))]
 pub struct Cpu {
     // This CPU only, constant after `init_cpu`.
     index: Cell<u32>,
-    apic_id: AtomicU32,
-    // Written by this CPU, read by all; before it is up, by the boot CPU.
+    // Written by this CPU at every switch, read by all; before it is up, by the boot CPU.
     slots: [AtomicUsize; SLOTS],
+    // Constant after its bring-up, read by all.
+    fixed: Fixed,
+}
+
+#[repr(align(128))]
+struct Fixed {
+    apic_id: AtomicU32,
     online: AtomicBool,
 }
 
@@ -43,9 +51,8 @@ impl Cpu {
     const fn new() -> Self {
         Cpu {
             index: Cell::new(0),
-            apic_id: AtomicU32::new(u32::MAX),
             slots: [const { AtomicUsize::new(0) }; SLOTS],
-            online: AtomicBool::new(false),
+            fixed: Fixed { apic_id: AtomicU32::new(u32::MAX), online: AtomicBool::new(false) },
         }
     }
 }
@@ -66,7 +73,7 @@ pub unsafe fn init_cpu(index: usize, apic_id: u32) {
 
     let cpu = &CPUS[index];
     cpu.index.set(index as u32);
-    cpu.apic_id.store(apic_id, Ordering::Relaxed);
+    cpu.fixed.apic_id.store(apic_id, Ordering::Relaxed);
     GsBase::write(VirtAddr::from_ptr(cpu));
     // The unwinder saves the SSE and x87 control words, so they must be
     // reachable; nothing else in the kernel uses either.
@@ -174,17 +181,17 @@ pub fn set_num_cpus(n: usize) {
 
 /// The local APIC id of CPU `index`.
 pub fn apic_id_of(index: usize) -> u32 {
-    CPUS[index].apic_id.load(Ordering::Relaxed)
+    CPUS[index].fixed.apic_id.load(Ordering::Relaxed)
 }
 
 /// Whether CPU `index` has finished its bring-up.
 pub fn is_online(index: usize) -> bool {
-    CPUS[index].online.load(Ordering::Acquire)
+    CPUS[index].fixed.online.load(Ordering::Acquire)
 }
 
 /// Says that this CPU has finished its bring-up.
 pub fn set_online() {
-    CPUS[cpu_index()].online.store(true, Ordering::Release);
+    CPUS[cpu_index()].fixed.online.store(true, Ordering::Release);
 }
 
 /// Turns interrupts on and halts, as one step: an interrupt that came since
@@ -255,4 +262,16 @@ fn probe<const BYTES: usize>() {
 pub fn is_probe(code: &[u8]) -> bool {
     // test byte ptr [rsp + distance], 0
     matches!(code, [0xf6, 0x84, 0x24, _, _, _, _, 0, ..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    #[test]
+    fn two_cpus_and_two_writers_share_no_cache_line() {
+        assert_eq!((align_of::<Cpu>(), offset_of!(Cpu, fixed) % 128), (128, 0));
+        assert!(offset_of!(Cpu, fixed) >= offset_of!(Cpu, slots) + 8 * SLOTS);
+    }
 }
