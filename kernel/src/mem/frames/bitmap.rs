@@ -23,17 +23,17 @@ impl<'a> Bitmap<'a> {
         Bitmap { words, free: AtomicUsize::new(0), hints }
     }
 
-    /// Frees the frames with these numbers, a word at a time.
-    pub fn add(&self, mut frames: Range<usize>) {
-        while !frames.is_empty() {
-            let (word, bit) = (frames.start / BITS, frames.start % BITS);
-            let count = (BITS - bit).min(frames.len());
-            self.words[word].fetch_or((u64::MAX >> (BITS - count)) << bit, Release);
-            if frames.start >= FIRST {
-                self.free.fetch_add(count, Release);
-            }
-            frames.start += count;
+    /// Frees the frames with these numbers, a word at a time. No other CPU uses the bitmap yet.
+    pub fn add(&self, Range { start, end }: Range<usize>) {
+        let (first, last) = (start.div_ceil(BITS), end / BITS);
+        if let Some(whole) = self.words.get(first..last) {
+            whole.iter().for_each(|word| word.store(u64::MAX, Relaxed));
         }
+        // The frames of the words at both ends.
+        for index in (start..end.min(first * BITS)).chain(start.max(last * BITS)..end) {
+            self.words[index / BITS].fetch_or(1 << (index % BITS), Relaxed);
+        }
+        self.free.fetch_add(end.max(FIRST) - start.clamp(FIRST, end.max(FIRST)), Release);
     }
 
     /// The number of a frame in `area`, which is above 1 MiB; at least `left` stay free.
