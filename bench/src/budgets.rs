@@ -69,6 +69,8 @@ pub struct Workload {
     pub cpus: u32,
     /// Whether it takes longer than `make test` may, which leaves it out.
     pub is_slow: bool,
+    /// Whether it is about our kernel, so that Go has no such workload.
+    pub is_ours: bool,
     /// The numbers of CPUs that it is timed with; `None` if all will do.
     pub timed: Option<Vec<u32>>,
     /// How many operations are timed; `None` for as many as are counted.
@@ -155,6 +157,7 @@ impl Budgets {
             mem: said("mem").and_then(Value::as_str).unwrap_or(USUAL_MEM).to_string(),
             cpus: said("cpus").and_then(count).unwrap_or(1),
             is_slow: said("slow").and_then(Value::as_bool).unwrap_or(false),
+            is_ours: said("ours").and_then(Value::as_bool).unwrap_or(false),
             timed: said("timed")
                 .and_then(Value::as_array)
                 .map(|list| list.iter().filter_map(count).collect()),

@@ -51,7 +51,9 @@ pub fn counted(
 ) -> Result<()> {
     let mut tasks = Vec::new();
     for system in systems {
-        for (shape, words) in machines(workloads, true, |workload| workload.cpus) {
+        let is_for = |w: &&Workload| !w.is_ours || matches!(system, System::Ours { .. });
+        let workloads: Vec<Workload> = workloads.iter().filter(is_for).cloned().collect();
+        for (shape, words) in machines(&workloads, true, |workload| workload.cpus) {
             tasks.push(Task { system, shape, words, grown: None });
         }
         if with_growth {
