@@ -73,9 +73,10 @@ static ENTRY: AtomicU64 = AtomicU64::new(0);
 /// The largest offset between the TSCs of two CPUs that a comparison could not exclude.
 static UNCERTAINTY: AtomicU64 = AtomicU64::new(0);
 
-/// Time 0 is now: called when the kernel is entered, on the boot CPU.
+/// Time 0 is now: called when the kernel is entered, on the boot CPU. Without a fence, which a CPU
+/// that is to be refused may not have.
 pub fn begin() {
-    ENTRY.store(rdtsc_ordered(), Relaxed);
+    ENTRY.store(tsc::cycles(), Relaxed);
 }
 
 /// Finds the TSC's frequency, chooses the source, and starts the clock, as of [`begin`]. Gives a line
