@@ -71,6 +71,8 @@ pub struct Workload {
     pub reading: Reading,
     /// Whether it takes longer than `make test` may, which leaves it out.
     pub is_slow: bool,
+    /// Whether it is about our kernel, so that Go has no such workload.
+    pub is_ours: bool,
     /// The numbers of CPUs that it is timed with; `None` if all will do.
     pub timed: Option<Vec<u32>>,
     /// How many operations are timed; `None` for as many as are counted.
@@ -168,6 +170,7 @@ impl Budgets {
             },
             is_slow: said("slow").and_then(Value::as_bool).unwrap_or(false)
                 || at.is_some_and(|cpus| !self.quick_cpus.contains(&cpus)),
+            is_ours: said("ours").and_then(Value::as_bool).unwrap_or(at.is_some()),
             timed: said("timed")
                 .and_then(counts)
                 .filter(|_| at.is_none())

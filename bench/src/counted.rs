@@ -57,8 +57,8 @@ pub fn counted(
 ) -> Result<()> {
     let mut tasks = Vec::new();
     for system in systems {
-        let is_here = |w: &&Workload| w.reading == Reading::Clock || system.is_ours();
-        let workloads: Vec<Workload> = workloads.iter().filter(is_here).cloned().collect();
+        let is_for = |w: &&Workload| !w.is_ours || system.is_ours();
+        let workloads: Vec<Workload> = workloads.iter().filter(is_for).cloned().collect();
         for (shape, words) in machines(&workloads, true, |workload| workload.cpus) {
             tasks.push(Task { system, shape, words, grown: None });
         }

@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use bench::budgets::{Budgets, Verdict};
 use bench::check::judge;
 use bench::counted::counted;
-use bench::machine::{Reading, System, has_turns};
+use bench::machine::{System, has_turns};
 use bench::options::{Options, USAGE};
 use bench::results::Results;
 use bench::{chart, curves, docs, linux, locked, measure, origin, show};
@@ -96,9 +96,9 @@ fn say_where_go_is_ahead(rows: &Budgets, results: &Results) {
 /// the page are of runs that keep them.
 fn check(budgets: &Budgets, options: &Options) -> Result<()> {
     let mut workloads = options.checked(budgets)?;
-    if workloads.iter().any(|w| w.reading == Reading::Turns) && !has_turns() {
-        eprintln!("note: no row on several CPUs is counted: that takes QEMU 8 or newer");
-        workloads.retain(|workload| workload.reading != Reading::Turns);
+    if workloads.iter().any(|workload| workload.cpus > 1) && !has_turns() {
+        eprintln!("note: nothing on several CPUs is checked: that takes QEMU 8 or newer");
+        workloads.retain(|workload| workload.cpus == 1);
     }
     let mut results = Results::default();
     let counted = counted(&[ours()?], &workloads, false, &mut results);

@@ -57,9 +57,13 @@ const WORKLOADS: [(&str, u64, Workload); 22] = [
     ("handoff", 200, Own(latency::handoff)),
     ("million", 1_000_000, Own(million::run)),
     ("live", 1_000, Own(million::live)),
+    ("boot_1", 1, Own(report::boot)),
+    ("boot_8", 1, Own(report::boot)),
+    ("boot_64", 1, Own(report::boot)),
 ];
 
 fn main() {
+    report::main_begins();
     for word in args() {
         let (name, number) = word.split_once('=').unwrap_or((word, ""));
         let Some((name, usual, run)) = WORKLOADS.iter().find(|row| row.0 == name) else {

@@ -7,6 +7,8 @@
 
 use alloc::vec::Vec;
 use core::hint::black_box;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 use runnext::prelude::*;
 
 /// Does the work, which says how many operations it was, and reports what it took.
@@ -22,6 +24,19 @@ pub fn timed(row: &str, work: impl FnOnce() -> u64) {
 /// Reports a number.
 pub fn figure(row: &str, number: u64) {
     println!("FIGURE {row} {number}");
+}
+
+/// When main began, in nanoseconds since the kernel was entered.
+static MAIN_BEGAN: AtomicU64 = AtomicU64::new(0);
+
+/// Called first.
+pub fn main_begins() {
+    MAIN_BEGAN.store(Instant::now().as_nanos(), Relaxed);
+}
+
+/// Reports how long the kernel took to get to main, as the row of that many CPUs.
+pub fn boot(_: u64) {
+    figure(&format!("boot_{}", num_cpus()), MAIN_BEGAN.load(Relaxed));
 }
 
 /// Reports the middle one of the samples, and the one that a hundredth is above.

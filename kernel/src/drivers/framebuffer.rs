@@ -26,6 +26,9 @@ pub const MAX_CELLS: usize = MAX_COLUMNS * MAX_ROWS;
 
 const TAB: usize = 8;
 
+/// Bytes of the screen that are cleared at a time: whole pixels of 1, 2, 3 or 4 bytes.
+const CLEAR_BYTES: usize = 12 * 64;
+
 /// The grid's code for a character that the font does not have.
 const REPLACEMENT: u8 = 0x7f;
 
@@ -115,12 +118,17 @@ impl<'a> Screen<'a> {
         });
         let cells = &mut cells[..columns * rows];
         cells.fill(Cell::BLANK);
-        // The loader leaves its own messages on the screen.
+        // The loader leaves its own messages on the screen. Cleared by long copies: a copy for each
+        // pixel took 31 M instructions, a third of the boot.
+        let mut clear = [0; CLEAR_BYTES];
         let background = shades[0][0].to_le_bytes();
+        for place in clear.chunks_exact_mut(bytes_per_pixel) {
+            place.copy_from_slice(&background[..bytes_per_pixel]);
+        }
         for line in pixels.chunks_mut(bytes_per_line).take(lines.min(info.height)) {
             let visible = (width * bytes_per_pixel).min(line.len());
-            for place in line[..visible].chunks_exact_mut(bytes_per_pixel) {
-                place.copy_from_slice(&background[..bytes_per_pixel]);
+            for part in line[..visible].chunks_mut(CLEAR_BYTES) {
+                part.copy_from_slice(&clear[..part.len()]);
             }
         }
         Some(Screen {

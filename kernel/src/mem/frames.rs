@@ -208,11 +208,14 @@ impl<'a> Frames<'a> {
     /// which are zero, and frame 0, which stays a null pointer.
     pub fn new(pieces: &[MemoryRegion], words: &'a [AtomicU64]) -> Self {
         let bitmap = Bitmap::new(words);
+        let mut total = 0;
         for piece in pieces {
             let (start, end) = (piece.start / PAGE, piece.end / PAGE);
-            bitmap.add((start as usize).max(1)..end.min(bitmap.len() as u64) as usize);
+            let frames = (start as usize).max(1)..end.min(bitmap.len() as u64) as usize;
+            total += frames.len();
+            bitmap.add(frames);
         }
-        Frames { total: bitmap.count(), bitmap, double_frees: AtomicUsize::new(0) }
+        Frames { total, bitmap, double_frees: AtomicUsize::new(0) }
     }
 
     /// Up to `most` frames above 1 MiB; see [`take`].

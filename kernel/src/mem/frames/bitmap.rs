@@ -60,18 +60,14 @@ impl<'a> Bitmap<'a> {
         Bitmap { words, summary, free: AtomicUsize::new(0), hints }
     }
 
-    /// Frees the frames with these numbers, a word at a time.
-    pub fn add(&self, mut frames: Range<usize>) {
-        while !frames.is_empty() {
-            let (word, bit) = (frames.start / BITS, frames.start % BITS);
-            let count = (BITS - bit).min(frames.len());
-            self.words[word].fetch_or((u64::MAX >> (BITS - count)) << bit, Release);
-            if frames.start >= FIRST {
-                self.mark(word);
-                self.free.fetch_add(count, Release);
-            }
-            frames.start += count;
+    /// Frees the frames with these numbers. No other CPU uses the bitmap yet.
+    pub fn add(&self, frames: Range<usize>) {
+        let counted = frames.start.max(FIRST)..frames.end;
+        self.free.fetch_add(counted.len(), Release);
+        if !counted.is_empty() {
+            set_all(self.summary, counted.start / BITS..counted.end.div_ceil(BITS));
         }
+        set_all(self.words, frames);
     }
 
     /// Up to `most` frames of one word above 1 MiB; at least `left` stay free. If there is none, the
@@ -220,5 +216,17 @@ impl<'a> Bitmap<'a> {
     /// How many frames it has bits for.
     pub fn len(&self) -> usize {
         self.words.len() * BITS
+    }
+}
+
+/// Sets the bits with these numbers, a word at a time where all of its bits are among them.
+fn set_all(words: &[AtomicU64], Range { start, end }: Range<usize>) {
+    let (first, last) = (start.div_ceil(BITS), end / BITS);
+    if let Some(whole) = words.get(first..last) {
+        whole.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+    }
+    // The bits of the words at both ends.
+    for index in (start..end.min(first * BITS)).chain(start.max(last * BITS)..end) {
+        words[index / BITS].fetch_or(1 << (index % BITS), Relaxed);
     }
 }

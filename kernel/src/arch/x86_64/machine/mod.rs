@@ -74,8 +74,9 @@ pub(super) struct Machine {
 
 pub(super) static CPUS: spin::Once<Vec<CpuInfo>> = spin::Once::new();
 
-/// The boot CPU's own tables: from here on a fault finds a handler.
+/// The boot CPU's own tables: from here on a fault finds a handler. The clock's time 0.
 pub fn init_boot_cpu() {
+    clock::begin();
     // SAFETY: the first thing that happens, once, on the boot CPU.
     unsafe { cpu::init_cpu(0, topology::this_apic_id()) };
     let stacks = &raw mut BOOT_STACKS;

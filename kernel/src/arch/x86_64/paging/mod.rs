@@ -155,9 +155,11 @@ pub fn unmap_identity_low(addr: u64) {
     }
 }
 
-/// How far physical memory is mapped without a gap, looking no further than `limit`.
+/// How far physical memory is mapped, looking no further than `limit`. The loader maps one range,
+/// from frame 0 on.
 pub fn direct_map_end(limit: u64) -> u64 {
-    space().map_or(0, |space| space.contiguous_from(PHYS_OFFSET, limit))
+    let limit = limit.min(STACK_WINDOW - PHYS_OFFSET);
+    space().map_or(0, |space| space.window_len(PHYS_OFFSET, limit))
 }
 
 /// Walks all tables and counts: see [`Audit`]. `None` on the host.

@@ -208,19 +208,16 @@ impl<M: PhysMemory> Space<M> {
         None
     }
 
-    /// How many bytes from `start` on, `limit` at the most, are contiguous in physical memory too.
-    pub fn contiguous_from(&self, start: u64, limit: u64) -> u64 {
-        let first = self.translate(start).map_or(0, |found| found.phys);
-        let mut done = 0;
-        while done < limit {
-            match self.translate(start.wrapping_add(done)) {
-                Some(found) if found.phys == first + done => {
-                    done += found.size - found.phys % found.size;
-                }
-                _ => break,
-            }
+    /// The bytes from `window` on that are mapped to physical address 0 and up, `limit` at the most.
+    /// By bisection: they are one range, so that its cost does not grow with memory.
+    pub fn window_len(&self, window: u64, limit: u64) -> u64 {
+        let is_mapped = |at| self.translate(window + at).is_some_and(|found| found.phys == at);
+        let (mut len, mut beyond) = (0, limit / PAGE_SIZE as u64 + 1);
+        while len + 1 < beyond {
+            let middle = len + (beyond - len) / 2;
+            if is_mapped((middle - 1) * PAGE_SIZE as u64) { len = middle } else { beyond = middle }
         }
-        done.min(limit)
+        len * PAGE_SIZE as u64
     }
 
     pub fn audit(&self) -> Audit {

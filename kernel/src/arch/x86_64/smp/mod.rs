@@ -1,4 +1,4 @@
-//! The other CPUs: started one after the other, and let go together.
+//! The other CPUs: reset together, started one after the other, and let go together.
 //!
 //! [`apstart`] gets a CPU from its reset to Rust. This file prepares what a CPU starts with,
 //! brings it up ([`ap_main`]), and reports one that does not come. [`start_cpus`] runs on the
@@ -39,7 +39,7 @@ pub fn start_cpus(entry: fn() -> !) {
     let mut online = Vec::from([machine.boot_cpu]);
     if !wanted.is_empty() {
         match install_trampoline(machine.config.alloc_low) {
-            Ok(trampoline) => start_each(trampoline, wanted, &mut online),
+            Ok(trampoline) => start_each(trampoline, wanted.to_vec(), &mut online),
             Err(why) => log::error!("smp: {why}; going on with the boot CPU alone"),
         }
     }
@@ -70,19 +70,25 @@ fn install_trampoline(alloc_low: fn() -> Option<u64>) -> Result<Trampoline, &'st
         .ok_or("trampoline page not below 1 MiB")
 }
 
-/// Starts one after the other; those that come are added to `online`. If all come, the trampoline's
-/// mapping goes. If not, it stays: without it, an AP that still comes would reset the machine.
-fn start_each(mut trampoline: Trampoline, wanted: &[CpuEntry], online: &mut Vec<CpuInfo>) {
+/// Resets all, then starts one after the other; those that come are added to `online`. If all come,
+/// the trampoline's mapping goes. If not, it stays: without it, an AP that still comes would reset
+/// the machine.
+fn start_each(mut trampoline: Trampoline, mut wanted: Vec<CpuEntry>, online: &mut Vec<CpuInfo>) {
+    wanted.retain(|cpu| {
+        let is_in_reach = !cpu.needs_x2apic() || apic::mode() == Some(apic::Mode::X2Apic);
+        if !is_in_reach {
+            log::error!("smp: APIC id {}: out of an xAPIC's reach, left out", cpu.apic_id);
+        }
+        is_in_reach
+    });
+    // SAFETY: the list has no id twice, and not our own.
+    unsafe { apstart::reset_all(&Startup, wanted.iter().map(|cpu| cpu.apic_id)) };
     let (mut silent, mut given_up) = (0, 0);
     for (tried, cpu) in wanted.iter().enumerate() {
         if silent == MAX_SILENT {
             let rest = wanted.len() - tried;
             log::error!("smp: {silent} CPUs in a row gave no answer; {rest} more are not tried");
             break;
-        }
-        if cpu.needs_x2apic() && apic::mode() != Some(apic::Mode::X2Apic) {
-            log::error!("smp: APIC id {}: out of an xAPIC's reach, left out", cpu.apic_id);
-            continue;
         }
         match start_cpu(&mut trampoline, cpu, online.len()) {
             Ok(info) => {

@@ -68,11 +68,19 @@ static HPET: spin::Once<Hpet<Window>> = spin::Once::new();
 /// Set once the HPET is the clock.
 static HPET_CLOCK: spin::Once<HpetClock> = spin::Once::new();
 static EXCHANGE: Exchange = Exchange::new();
+/// The TSC when the kernel was entered.
+static ENTRY: AtomicU64 = AtomicU64::new(0);
 /// The largest offset between the TSCs of two CPUs that a comparison could not exclude.
 static UNCERTAINTY: AtomicU64 = AtomicU64::new(0);
 
-/// Finds the TSC's frequency, chooses the source, and starts the clock at 0. Gives a line for
-/// the boot report; what is doubtful is logged as a warning, what is missing as an error.
+/// Time 0 is now: called when the kernel is entered, on the boot CPU. Without a fence, which a CPU
+/// that is to be refused may not have.
+pub fn begin() {
+    ENTRY.store(tsc::cycles(), Relaxed);
+}
+
+/// Finds the TSC's frequency, chooses the source, and starts the clock, as of [`begin`]. Gives a line
+/// for the boot report; what is doubtful is logged as a warning, what is missing as an error.
 ///
 /// `hpet` is the window of its registers, of at least `hpet::WINDOW_BYTES`; `pm_port` the PM
 /// timer's port and the mask of its bits; `tsc_hz` the TSC's frequency, not to be measured.
@@ -92,7 +100,7 @@ pub fn init(
     if let Some(hpet) = hpet.filter(|hpet| hpet.is_64_bits) {
         HPET.call_once(|| hpet);
     }
-    TSC.call_once(|| TscClock::new(tsc_hz, rdtsc_ordered()));
+    TSC.call_once(|| TscClock::new(tsc_hz, ENTRY.load(Relaxed)));
     let is_hpet = choose_hpet(choice, &hints, HPET.is_completed());
     if is_hpet {
         start_hpet();
@@ -130,7 +138,7 @@ pub fn init_cpu(cpu: usize) {
     EXCHANGE.follow(cpu, sync::MAX_POLLS, rdtsc_ordered);
 }
 
-/// Nanoseconds since [`init`]; 0 before. See the promise at the top.
+/// Nanoseconds since [`begin`]; 0 before [`init`]. See the promise at the top.
 #[inline]
 pub fn now_ns() -> u64 {
     match HPET_CLOCK.get() {

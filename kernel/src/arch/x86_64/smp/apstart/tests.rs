@@ -175,8 +175,15 @@ fn with_machine(scripts: &[Script], test: impl FnOnce(&mut Trampoline, &Fake)) {
     test(&mut trampoline, &fake);
 }
 
+/// Resets an AP and starts it.
 fn start(trampoline: &mut Trampoline, fake: &Fake, id: u32) -> Result<(), &'static str> {
-    // SAFETY: nothing is started: the machine is made up.
+    // SAFETY: nothing is started: the machine is made up, here and below.
+    unsafe { reset_all(fake, [id].into_iter()) };
+    go_on(trampoline, fake, id)
+}
+
+fn go_on(trampoline: &mut Trampoline, fake: &Fake, id: u32) -> Result<(), &'static str> {
+    // SAFETY: as above.
     unsafe { trampoline.start(fake, id, stack_of(id), 0) }
 }
 
@@ -193,6 +200,21 @@ fn init_then_sipi_with_the_manuals_delays() {
         let sent = [Sent::Init(3, 0), Sent::Sipi(3, 8, 10_000)];
         assert_eq!(fake.sent_to(3), sent);
         assert_eq!(*fake.arrivals.borrow(), [(3, stack_of(3), true)]);
+    });
+}
+
+#[test]
+fn aps_are_reset_together_wait_once_and_come_one_after_the_other() {
+    let scripts = [3, 5, 6].map(|id| Script { id, ..GOOD });
+    with_machine(&scripts, |trampoline, fake| {
+        // SAFETY: the machine is made up.
+        unsafe { reset_all(fake, [3, 5, 6].into_iter()) };
+        assert_eq!([3, 5, 6].map(|id| go_on(trampoline, fake, id)), [Ok(()); 3]);
+        let inits = [3, 5, 6].map(|id| Sent::Init(id, 0));
+        assert_eq!(fake.sent.borrow()[..3], inits);
+        assert!(matches!(fake.sent.borrow()[3], Sent::Sipi(3, 8, INIT_DELAY_US)));
+        assert!(fake.now.get() < INIT_DELAY_US + 3 * SIPI_DELAY_US, "{}", fake.now.get());
+        assert_eq!(*fake.arrivals.borrow(), [3, 5, 6].map(|id| (id, stack_of(id), true)));
     });
 }
 
@@ -269,11 +291,12 @@ fn the_next_ap_starts_after_one_that_failed() {
 #[test]
 fn a_late_ap_may_not_claim_the_round_of_another() {
     // AP 3 reads the block when AP 5 is awaited, and no INIT stops it.
-    let late = Script { id: 3, read_us: LIMIT_US + 20_300, deaf: true, ..GOOD };
+    let late = Script { id: 3, read_us: LIMIT_US + 10_300, deaf: true, ..GOOD };
     let slow = Script { id: 5, read_us: 1_000, ..GOOD };
     with_machine(&[late, slow], |trampoline, fake| {
         assert_eq!(start(trampoline, fake, 3), Err(NO_ANSWER));
         assert_eq!(start(trampoline, fake, 5), Ok(()));
+        assert!(fake.aps.borrow().iter().all(|ap| ap.next.is_none()), "AP 3 had its turn");
         assert_eq!(*fake.arrivals.borrow(), [(5, stack_of(5), true)]);
     });
 }
@@ -284,7 +307,7 @@ fn a_round_that_was_given_up_cannot_be_claimed() {
     let late = Script { id: 3, claim_us: LIMIT_US + 5_000, deaf: true, ..GOOD };
     with_machine(&[late], |trampoline, fake| {
         assert_eq!(start(trampoline, fake, 3), Err(NO_ANSWER));
-        fake.advance(1_000);
+        fake.advance(10_000);
         assert!(fake.aps.borrow()[0].next.is_none(), "AP 3 had its turn");
         assert_eq!(*fake.arrivals.borrow(), []);
     });
@@ -293,7 +316,7 @@ fn a_round_that_was_given_up_cannot_be_claimed() {
 #[test]
 fn an_ap_that_read_in_one_round_may_not_claim_in_the_next() {
     // AP 3 reads its own round, and swaps while that of AP 5 is open.
-    let late = Script { id: 3, claim_us: LIMIT_US + 20_300, deaf: true, ..GOOD };
+    let late = Script { id: 3, claim_us: LIMIT_US + 10_300, deaf: true, ..GOOD };
     let slow = Script { id: 5, read_us: 1_000, ..GOOD };
     with_machine(&[late, slow], |trampoline, fake| {
         assert_eq!(start(trampoline, fake, 3), Err(NO_ANSWER));
