@@ -246,7 +246,7 @@ impl PSet {
     }
 
     /// Each member once, upwards from a random one and round. There is one at least.
-    pub(crate) fn from_random(self, random: u32) -> impl Iterator<Item = usize> {
+    pub(crate) fn iter_from(self, random: u32) -> impl Iterator<Item = usize> {
         let len: u32 = self.0.iter().map(|word| word.count_ones()).sum();
         let before = (random % len) as usize;
         self.iter().skip(before).chain(self.iter().take(before))
@@ -338,7 +338,7 @@ mod tests {
             assert!(set.iter().eq(busy.iter().copied()));
             assert_eq!(idle.busy(acquired), busy.len());
             for random in [0, 1, 12_345, 0xdead_beef, u32::MAX] {
-                let mut seen: Vec<usize> = set.from_random(random).collect();
+                let mut seen: Vec<usize> = set.iter_from(random).collect();
                 assert_eq!(seen[0], busy[random as usize % busy.len()], "any can be first");
                 seen.sort_unstable();
                 assert_eq!(seen, busy, "each of them once");

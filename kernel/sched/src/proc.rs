@@ -457,7 +457,7 @@ impl<K: Sync + 'static> Sched<K> {
             if victims.is_empty() {
                 return None;
             }
-            for index in victims.from_random(p.random.next()) {
+            for index in victims.iter_from(p.random.next()) {
                 let victim = &slots[index].runq;
                 let mut taken = p.runq.steal(victim);
                 if taken.is_none() && pass == STEAL_PASSES {

@@ -16,7 +16,7 @@
 //! while some are left, a page fault finds these, and a G that must end finds the last ones.
 //!
 //! **A frame is zeroed if its user may read what it did not write**: page tables, the heap's records.
-//! [`alloc`] and its relatives zero it, once, as it leaves; [`take`] does not, for stacks
+//! [`alloc()`] and its relatives zero it, once, as it leaves; [`take`] does not, for stacks
 //! (`mem::stack`, "What is zeroed"). Frames below 1 MiB are not counted, and given only by
 //! [`alloc_below_1m`]: the CPUs' start page must be there.
 //!

@@ -42,7 +42,8 @@ fn more_cpus_than_supported_and_than_there_are() {
         let boot = hello(&format!("300-cpus-{cpus}")).smp(cpus).limit(200);
         let outcome = ends_well(&boot.acpi_table("APIC", madt.bytes()));
         outcome.assert_line("acpi: table APIC: 44 CPUs beyond the limit skipped");
-        let untried = 256 - cpus - 4;
+        // An xAPIC cannot reach number 255, which is refused before any is tried.
+        let untried = 256 - cpus - 4 - 1;
         let given_up = format!("smp: 4 CPUs in a row gave no answer; {untried} more are not tried");
         outcome.assert_line(&given_up);
         outcome.assert_line(&expect::some_online(cpus, 256 - cpus));
