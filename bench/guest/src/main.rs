@@ -34,7 +34,7 @@ enum Workload {
 use Workload::{Each, Own};
 
 /// By name, with the number that is meant if none is given.
-const WORKLOADS: [(&str, u64, Workload); 22] = [
+const WORKLOADS: &[(&str, u64, Workload)] = &[
     ("yield", 200_000, Each(switching::yield_two)),
     ("yield_many", 1_000_000, Each(switching::yield_many)),
     ("chan_pingpong", 100_000, Each(channels::ping_pong)),
