@@ -139,10 +139,11 @@ fn a_hog_waits_for_one_round_of_all_others() {
         let (mut longest, mut last, mut then) = (0, slices(), sum(begun));
         while last < 10 {
             if slices() != last {
-                last = slices();
-                longest = longest.max(sum(begun) - then);
+                // Since the slice before began: this G may be preempted at any instruction here.
+                let now = sum(begun);
+                longest = longest.max(now - then);
+                (last, then) = (slices(), now);
             }
-            then = sum(begun);
             core::hint::spin_loop();
         }
         longest
