@@ -101,7 +101,7 @@ pub(crate) const G_SLOT: usize = 0;
 
 /// Placeholder for "no G runs here". It never runs and is in no queue. It has a lock name, so
 /// taking a lock needs no check whether a G runs (saves 4 of a lock's 16 instructions).
-pub(crate) static NO_G: G<Task> = G::new(Task::new(roster::NOBODY));
+pub(crate) static NO_G: G<Task> = G::new(Task::new(roster::NO_G_NAME));
 
 /// Marks all CPUs as running no G. Called before everything else: after it, `running` is valid.
 pub fn begin() {

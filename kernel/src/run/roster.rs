@@ -87,21 +87,21 @@ fn fill() -> bool {
 }
 
 /// The name for every lock holder that is not a G.
-pub(crate) const NOBODY: u64 = 1 << 5;
+pub(crate) const NO_G_NAME: u64 = 1 << 5;
 /// The distance between two epochs.
 pub(crate) const EPOCH: u64 = 1 << 48;
 /// The record's bits of a name; all higher bits of its address are set.
 const RECORD: u64 = EPOCH - 64;
 
 pub(crate) const fn is_no_name(word: u64) -> bool {
-    word & RECORD == 0 && word != NOBODY
+    word & RECORD == 0 && word != NO_G_NAME
 }
 
 pub(crate) fn name_of(g: &'static G<Task>) -> u64 {
     core::ptr::from_ref(g).expose_provenance() as u64 & RECORD
 }
 
-/// The name of the running G, for lock words; [`NOBODY`] if no G runs.
+/// The name of the running G, for lock words; [`NO_G_NAME`] if no G runs.
 #[inline(always)]
 pub fn me() -> u64 {
     running_or_none().kernel.name.load(Relaxed)
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn who_is_no_g_is_never_gone() {
-        for name in [0, NOBODY] {
+        for name in [0, NO_G_NAME] {
             // SAFETY: these names belong to no G.
             assert!(!unsafe { is_gone(name) });
         }

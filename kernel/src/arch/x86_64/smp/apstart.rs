@@ -170,8 +170,8 @@ impl Trampoline {
         &self.block.late
     }
 
-    /// Starts the AP `apic_id`, which waits for a SIPI, or gives it up within the limits: [`NO_ANSWER`], [`STUCK`].
-    /// It calls its entry with `argument`, on the stack that ends at `stack_top`.
+    /// Starts the AP `apic_id`, which waits for a SIPI, or gives it up within the limits:
+    /// [`NO_ANSWER`], [`STUCK`]. It calls its entry with `argument`, on the stack that ends at `stack_top`.
     ///
     /// # Safety
     ///
