@@ -1,5 +1,6 @@
 // Workloads that ask how late something is or who gets the Ps, rather than what
-// something costs. Those of bench/guest in latency.rs and sharing.rs.
+// something costs. Those of bench/guest in latency.rs, sharing.rs and slices.rs,
+// of which what a slice costs has no counterpart here.
 package main
 
 import (
@@ -65,6 +66,45 @@ func naps(rounds int) []int64 {
 		late = append(late, max(0, (time.Since(start)-nap).Nanoseconds()))
 	}
 	return late
+}
+
+// short has goroutines that sleep and then compute for 10 µs, behind two hogs on
+// each P: how long after its time each is done.
+func short(row string, rounds int) {
+	var stop atomic.Bool
+	var group sync.WaitGroup
+	for range 2 * runtime.GOMAXPROCS(0) {
+		group.Add(1)
+		go func() {
+			for !stop.Load() {
+				work()
+			}
+			group.Done()
+		}()
+	}
+	all := make(chan []int64)
+	for n := range 32 {
+		nap := time.Duration(5_000+130*n) * time.Microsecond
+		go func() {
+			took := make([]int64, 0, rounds)
+			for range rounds {
+				due := time.Now().Add(nap)
+				time.Sleep(nap)
+				for range 4 {
+					work()
+				}
+				took = append(took, time.Since(due).Nanoseconds())
+			}
+			all <- took
+		}()
+	}
+	var took []int64
+	for range 32 {
+		took = append(took, <-all...)
+	}
+	stop.Store(true)
+	group.Wait()
+	middleAndLast(row, took)
 }
 
 // handoff blocks in a system call of which the scheduler is told.

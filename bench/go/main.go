@@ -48,6 +48,8 @@ var workloads = []workload{
 	{name: "timer_late", usual: 100, own: timerLate},
 	{name: "wake_busy", usual: 50, own: wakeBusy},
 	{name: "handoff", usual: 200, own: handoff},
+	{name: "short1", usual: 20, own: func(n int) { short("short1", n) }},
+	{name: "short4", usual: 20, own: func(n int) { short("short4", n) }},
 	{name: "million", usual: 1_000_000, own: million},
 	{name: "live", usual: 1_000, own: live},
 }

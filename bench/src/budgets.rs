@@ -49,13 +49,15 @@ pub enum Unit {
     Share,
 }
 
-/// The most that is allowed, and by how much that is known to be exceeded.
+/// The most that is allowed (or the least), and by how much that is known to be exceeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limit {
     /// `None` if there is no limit.
     pub budget: Option<f64>,
     /// The figure of the day, where it is over the budget.
     pub known: Option<f64>,
+    /// Whether more is better, so that the budget is the least.
+    pub is_least: bool,
 }
 
 /// The machine that a workload is counted on, and when it is run.
@@ -69,6 +71,8 @@ pub struct Workload {
     pub cpus: u32,
     /// How what it costs is read there.
     pub reading: Reading,
+    /// Words for the command line of our kernel.
+    pub boot: String,
     /// Whether it takes longer than `make test` may, which leaves it out.
     pub is_slow: bool,
     /// Whether it is about our kernel, so that Go has no such workload.
@@ -163,6 +167,7 @@ impl Budgets {
             name: name.to_string(),
             mem: said("mem").and_then(Value::as_str).unwrap_or(USUAL_MEM).to_string(),
             cpus: at.or_else(|| said("cpus").and_then(count)).unwrap_or(1),
+            boot: said("boot").and_then(Value::as_str).unwrap_or_default().to_string(),
             reading: match (said("halts").and_then(Value::as_bool), at) {
                 (Some(true), _) => Reading::Executed,
                 (_, Some(_)) => Reading::Turns,
@@ -217,18 +222,20 @@ impl Limit {
     ///
     /// ```
     /// use bench::budgets::{Limit, Verdict};
-    /// let limit = Limit { budget: Some(100.0), known: Some(120.0) };
+    /// let limit = Limit { budget: Some(100.0), known: Some(120.0), is_least: false };
     /// assert_eq!(limit.judge(Some(90.0)), Verdict::Recovered);
     /// assert_eq!(limit.judge(Some(119.0)), Verdict::KnownOver);
     /// ```
     pub fn judge(self, figure: Option<f64>) -> Verdict {
         let Some(figure) = figure else { return Verdict::Missing };
-        let is_over = self.budget.is_some_and(|budget| figure > budget);
+        let is_beyond = |limit| if self.is_least { figure < limit } else { figure > limit };
+        let grace = if self.is_least { 1.0 / GRACE } else { GRACE };
+        let is_over = self.budget.is_some_and(is_beyond);
         match (is_over, self.known) {
             (false, None) => Verdict::Good,
             (false, Some(_)) => Verdict::Recovered,
             (true, None) => Verdict::Over,
-            (true, Some(known)) if figure > known * GRACE => Verdict::Worse(known),
+            (true, Some(known)) if is_beyond(known * grace) => Verdict::Worse(known),
             (true, Some(_)) => Verdict::KnownOver,
         }
     }
@@ -263,6 +270,7 @@ fn row(value: &Value) -> Result<Row> {
     let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_string);
     let figure = |key: &str| value.get(key).and_then(number);
     let name = text("name").context("a row without a name")?;
+    let is_least = text("unit").as_deref() == Some("share");
     Ok(Row {
         workload: text("of").unwrap_or_else(|| name.clone()),
         what: text("what").with_context(|| format!("{name} does not say what it is"))?,
@@ -274,9 +282,9 @@ fn row(value: &Value) -> Result<Row> {
             Some(other) => bail!("{name} counts {other:?}, which is unknown"),
         },
         go: figure("go"),
-        cost: Limit { budget: figure("budget"), known: figure("known") },
+        cost: Limit { budget: figure("budget"), known: figure("known"), is_least },
         aim: figure("aim"),
-        locked: Limit { budget: figure("locked"), known: figure("locked_known") },
+        locked: Limit { budget: figure("locked"), known: figure("locked_known"), is_least: false },
         why: text("why"),
         name,
     })
@@ -372,7 +380,7 @@ mod tests {
     #[test]
     fn locked_operations_have_a_limit_of_their_own() {
         let row = &Budgets::for_tests().rows[3];
-        assert_eq!(row.locked, Limit { budget: Some(2.0), known: None });
+        assert_eq!(row.locked, Limit { budget: Some(2.0), ..Limit::default() });
         assert_eq!(row.locked.judge(Some(2.1)), Verdict::Over);
     }
 

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::budgets::{Budgets, Limit, Verdict, Workload};
+use crate::budgets::{Budgets, Limit, Unit, Verdict, Workload};
 use crate::results::Results;
 use crate::show::number;
 
@@ -42,7 +42,16 @@ pub fn judge(
                 all.push(Judged { row: row.name.clone(), what, figure, limit, verdict });
             }
         };
-        judge(row.cost, results.counted("ours", &row.name), "");
+        let counted = results.counted("ours", &row.name);
+        // Where CPUs are reset, the emulator's clock jumps, which only adds: of two runs the shorter.
+        let cost = match row.unit {
+            Unit::Nanoseconds => {
+                let again = results.counted_again("ours", &row.name);
+                counted.map(|first| again.map_or(first, |again| first.min(again)))
+            }
+            _ => counted,
+        };
+        judge(row.cost, cost, "");
         if has_locked {
             judge(row.locked, results.locked("ours", &row.name), "locked");
         }
@@ -68,6 +77,20 @@ mod tests {
         let budgets = Budgets::parse(text).expect("good");
         let judged = judge(&budgets, results, &budgets.workloads(&[]), has_locked);
         judged.into_iter().map(|j| (j.row, j.what, j.verdict)).collect()
+    }
+
+    #[test]
+    fn of_two_boots_the_shorter_is_judged() {
+        let text = "[[row]]\nname='boot'\nwhat='x'\nunit='ns'\nbudget=100";
+        let budgets = Budgets::parse(text).expect("good");
+        for (first, again, good) in
+            [(90.0, 300.0, true), (300.0, 90.0, true), (101.0, 300.0, false)]
+        {
+            let mut results = Results::default();
+            results.set_counted("ours", "boot", first, again);
+            let judged = judge(&budgets, &results, &budgets.workloads(&[]), true);
+            assert_eq!(judged[0].verdict == Verdict::Good, good, "{first} and {again}");
+        }
     }
 
     #[test]

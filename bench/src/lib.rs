@@ -30,3 +30,4 @@ pub mod options;
 pub mod origin;
 pub mod results;
 pub mod show;
+pub mod systems;

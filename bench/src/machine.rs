@@ -14,7 +14,7 @@ use std::{env, thread};
 use anyhow::{Context, Result, bail};
 use boot::cores::{self, Cores};
 use boot::host::Qemu;
-use boot::qemu::{Firmware, Machine};
+use boot::qemu::{Firmware, Machine, VIRTUAL_CLOCKS};
 
 use crate::locked::Plugin;
 
@@ -59,9 +59,9 @@ pub enum Reading {
     Executed,
 }
 
-/// The turns of [`Reading::Turns`], with the clocks that virtual time has: as in the tests
-/// of machines (`tests`, `VIRTUAL_WORDS`). All CPUs share the 400 µs.
-const TURN_WORDS: &str = "tsc=1000 lapic=1000 turns=400 seed=1";
+/// The turns of [`Reading::Turns`], as in the tests of machines (`tests`, `VIRTUAL_WORDS`). All
+/// CPUs share the 400 µs.
+const TURN_WORDS: &str = "turns=400 seed=1";
 
 /// The machine that it is booted on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,9 +75,22 @@ pub struct Shape {
     pub mem: String,
     /// How what it costs is read.
     pub reading: Reading,
+    /// Words for the command line of our kernel.
+    pub boot: String,
 }
 
 impl Shape {
+    /// One CPU whose instructions are counted.
+    pub fn counted() -> Self {
+        Shape {
+            cpus: 1,
+            is_counted: true,
+            mem: USUAL_MEM.into(),
+            reading: Reading::Clock,
+            boot: String::new(),
+        }
+    }
+
     /// Whether its memory is more than is usual. Two such at a time are too much for
     /// many hosts, since all of it is taken at once.
     pub fn is_large(&self) -> bool {
@@ -153,14 +166,17 @@ impl System {
     fn machine(&self, words: &str, shape: &Shape) -> Machine {
         match self {
             Self::Ours { image, .. } => {
-                let turns = match shape.reading {
-                    // Where an instruction is a nanosecond, the frequencies are known, and the boot
-                    // is not counted with the time that measuring them takes.
-                    Reading::Clock if shape.is_counted => "tsc=1000 lapic=1000",
-                    Reading::Clock => "",
-                    _ => TURN_WORDS,
+                // Where an instruction is a nanosecond, the frequencies are known, and the boot
+                // is not counted with the time that measuring them takes.
+                let (clocks, turns) = match shape.reading {
+                    Reading::Clock if shape.is_counted => (VIRTUAL_CLOCKS, ""),
+                    Reading::Clock => ("", ""),
+                    _ => (VIRTUAL_CLOCKS, TURN_WORDS),
                 };
-                let options = format!("program=bench log=warn console=serial {turns}");
+                let options = format!(
+                    "program=bench log=warn console=serial {clocks} {turns} {}",
+                    shape.boot
+                );
                 Machine::new(image, Firmware::Bios).cmdline(format!("{options} -- {words}"))
             }
             // Quiet, for the serial port takes time; the clock of the CPU, because
@@ -360,12 +376,7 @@ mod tests {
 
     #[test]
     fn what_is_not_wide_needs_no_newer_qemu() {
-        let shape = |cpus, is_counted| Shape {
-            cpus,
-            is_counted,
-            mem: "1G".into(),
-            reading: Reading::Clock,
-        };
+        let shape = |cpus, is_counted| Shape { cpus, is_counted, ..Shape::counted() };
         assert!(shape(2, true).is_wide());
         assert!(!shape(1, true).is_wide() && !shape(8, false).is_wide());
         assert_eq!(shape(8, false).binary(), Qemu::installed().binary);

@@ -5,6 +5,7 @@
 //! bench go    [the same]                                    ours and Go's
 //! bench check [--only NAMES] [--known] [--quick]            ours, by its budgets
 //! bench docs                                                the page, from what was measured
+//! bench systems                                             the six scheduling systems, and their page
 //! ```
 //!
 //! What is asked for is read and checked first; then something is built.
@@ -18,7 +19,7 @@ use bench::counted::counted;
 use bench::machine::{System, has_turns};
 use bench::options::{Options, USAGE};
 use bench::results::Results;
-use bench::{chart, curves, docs, linux, locked, measure, origin, show};
+use bench::{chart, curves, docs, linux, locked, measure, origin, show, systems};
 use boot::image;
 use boot::kernel::Source;
 use boot::qemu::Firmware;
@@ -37,6 +38,7 @@ fn obey(mut args: Args) -> Result<()> {
         "run" => compare(&budgets, &options, &[ours()?]),
         "go" => compare(&budgets, &options, &[ours()?, linux::system()?]),
         "check" => check(&budgets, &options),
+        "systems" => systems::compare(&ours()?),
         "docs" => docs::write(&budgets, &Results::load()),
         _ => bail!("{USAGE}"),
     }

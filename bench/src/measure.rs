@@ -87,8 +87,8 @@ fn timed_words(workloads: &[Workload], names: &[String]) -> Vec<String> {
     names.iter().map(word).collect()
 }
 
-/// The workloads, as the guest calls them, by the machine that they need, in their order. Those that have
-/// a large one have it to themselves: what they leave behind is large too.
+/// The workloads, as the guest calls them, by the machine that they need, in their order. Those
+/// that have a large one have it to themselves: what they leave behind is large too.
 pub(crate) fn machines(
     workloads: &[Workload],
     is_counted: bool,
@@ -97,8 +97,8 @@ pub(crate) fn machines(
     let mut machines: Vec<(Shape, Vec<String>)> = Vec::new();
     for workload in workloads {
         let reading = if is_counted { workload.reading } else { Reading::Clock };
-        let mem = workload.mem.clone();
-        let shape = Shape { cpus: cpus(workload), is_counted, mem, reading };
+        let (mem, boot) = (workload.mem.clone(), workload.boot.clone());
+        let shape = Shape { cpus: cpus(workload), is_counted, mem, reading, boot };
         let name = split(&workload.name).0.to_string();
         match machines.iter_mut().find(|(other, _)| *other == shape && !other.is_large()) {
             Some((_, names)) => names.push(name),

@@ -9,7 +9,7 @@ use tool::args::Args;
 use crate::budgets::{Budgets, Workload};
 
 /// How the tool is called.
-pub const USAGE: &str = "usage: bench run|go|check|docs [--only NAMES] [--samples N] \
+pub const USAGE: &str = "usage: bench run|go|check|docs|systems [--only NAMES] [--samples N] \
                          [--cpus LIST] [--known] [--quick]";
 
 /// What one says instead of a workload's name to be told how cost grows.

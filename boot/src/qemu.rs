@@ -18,6 +18,8 @@ use anyhow::{Context, Result};
 use crate::data::DataDisk;
 use crate::host::{Accel, Ovmf, Qemu};
 
+pub use tool::VIRTUAL_CLOCKS;
+
 /// What the machine starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Firmware {

@@ -11,7 +11,7 @@ pub mod memory;
 
 use runnext::console::LINE_MAX;
 use runnext::internals::parsers::ustar::{self, BLOCK, Damage};
-use runnext::internals::parsers::{Editor, MAX_CPUS, MAX_LENGTH, Options, Symbols, Typed};
+use runnext::internals::parsers::{Editor, MAX_CPUS, MAX_LENGTH, NEVER, Options, Symbols, Typed};
 use runnext::internals::parsers::{MAX_FRAMES, MAX_SHOWN, follow};
 
 /// Reads bytes one after the other; `None` at the end.
@@ -47,7 +47,8 @@ pub fn cmdline(bytes: &[u8]) -> bool {
     options.apply("fuzz", bytes);
     assert!(options.max_cpus.is_none_or(|n| (1..=MAX_CPUS).contains(&n)));
     assert!(options.gomaxprocs.is_none_or(|n| (1..=MAX_CPUS).contains(&n)));
-    assert!(options.slice_ms.is_none_or(|ms| (1..=10_000).contains(&ms)));
+    let is_slice = |ns| ns == NEVER || (5_000..=10_000_000_000).contains(&ns);
+    assert!(options.slice_ns.is_none_or(is_slice));
     assert!(options.warnings.len() <= 16);
     options.warnings.iter().for_each(|warning| assert_line(&warning.to_string(), 320));
     let length: usize = options.args.iter().map(String::len).sum();
@@ -66,9 +67,10 @@ pub fn cmdline(bytes: &[u8]) -> bool {
 
 /// Valid command lines.
 pub fn cmdlines() -> Vec<Vec<u8>> {
-    let lines: [&[u8]; 4] = [
+    let lines: [&[u8]; 5] = [
         b"program=shell log=debug maxcpus=4 slice=10 seed=0x5eed trace=stream events=4096",
         b"\xef\xbb\xbf# a comment\r\nprogram=tour\r\n  console=serial timer=lapic -- \"two words\" x=y",
+        b"slice=off system=shared handoff=never pack=off accounting=full",
         b"gomaxprocs=8 order=steal-first handoff=sysmon apic=x2apic clock=hpet acpi=off",
         b"-- \"\" a\"b c\"d -- e",
     ];

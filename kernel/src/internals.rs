@@ -29,13 +29,11 @@ open! {
     unwind: run::unwind,
 }
 
-/// Devices.
 pub mod drivers {
     pub use crate::drivers::serial::input;
     pub use crate::drivers::{irq, virtio, virtio_blk};
 }
 
-/// Memory.
 pub mod mem {
     pub use crate::mem::{PAGE_SIZE, PHYS_OFFSET, Stats, dma, frames, phys_to_virt, stack, stats};
 }
@@ -66,16 +64,15 @@ pub mod parsers {
     pub use crate::init::cmdline::{MAX_LENGTH, Options};
     pub use crate::mem::frames::{Frames, LOW_END, Stock, cut_bitmap};
     pub use crate::mem::survey::{Map, Why, survey};
+    pub use crate::run::preempt::NEVER;
     pub use crate::watch::backtrace::{MAX_FRAMES, follow};
     pub use crate::watch::symbols::{MAX_SHOWN, Symbols};
 
-    /// Archives.
     pub mod ustar {
         pub use crate::api::fs::ustar::{BLOCK, Block, Damage, Kind, normal, walk};
     }
 }
 
-/// Events.
 pub mod trace {
     pub use crate::run::ring::{RING_SLOT, RINGS};
 }

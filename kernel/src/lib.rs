@@ -6,8 +6,9 @@
 //! # The public API
 //!
 //! The public modules, and no more: [`program`], [`go`], [`chan`], [`mod@select`], [`sync`],
-//! [`mod@blocking`], [`time`], [`gref`], [`console`], [`disk`], [`fs`], [`mod@stats`], [`tasks`],
-//! [`waiting`], [`inspect`], [`trace`], [`schedtrace`], [`simulated`], [`prelude`].
+//! [`mod@blocking`], [`time`], [`context`], [`gref`], [`console`], [`disk`], [`fs`], [`mod@stats`],
+//! [`tasks`], [`mod@system`], [`waiting`], [`inspect`], [`trace`], [`schedtrace`], [`simulated`],
+//! [`prelude`].
 //!
 //! > Safe code that can name only these can neither break memory nor stop the kernel.
 //!
@@ -23,13 +24,13 @@
 //! |---|---|
 //! | [`arch`] | the contract with the machine, and behind it the machine |
 //! | [`mem`] | frames, heap, stacks |
-//! | [`run`] | what every M does: the loop, slices, sleepers, calls, the poller; hooks to the rooms below |
+//! | [`run`] | what every M does: the loop, slices, sleepers, calls, the poller, hooks |
 //! | [`wait`] | how a G waits: wait queues and locks, the unsafe code behind the public API |
 //! | [`drivers`] | devices; the consoles and the lines printed there |
 //! | [`watch`] | snapshots, backtraces, traces |
 //! | [`fail`] | panics, full stacks, kills, deadlocks, stuck CPUs, the end of the machine |
 //! | [`api`] | what a program sees |
-//! | [`check`] | random preemption and delays, invariants of the whole machine, a simulated device |
+//! | [`check`] | random preemption and delays, invariants of the machine, a simulated device |
 //! | [`init`] | the steps of [`start`] |
 //!
 //! # From boot to the first switch
@@ -45,6 +46,8 @@
     not(target_os = "none"),
     allow(dead_code, unused_imports, reason = "the entry point is the machine's")
 )]
+// The feature opens private modules to tests; that is no reason to explain more of them.
+#![cfg_attr(feature = "internals", allow(missing_docs, reason = "private items, for tests"))]
 
 extern crate alloc;
 
@@ -66,7 +69,7 @@ pub use api::gref::{GRef, current};
 pub use api::stats::{Stats, num_goroutines, stats};
 pub use api::{
     args, blocking, chan, console, current_cpu, disk, exit, fs, go, gref, inspect, num_cpus,
-    program, select, stats, sync, tasks,
+    program, select, stats, sync, system, tasks,
 };
 pub use check::simulated;
 pub use fail::end::{
@@ -75,6 +78,7 @@ pub use fail::end::{
 };
 pub use run::door::yield_now;
 pub use run::{gomaxprocs, set_gomaxprocs, time, waiting};
+pub use wait::limit as context;
 pub use watch::{schedtrace, trace};
 
 use bootloader_api::BootInfo;
@@ -91,6 +95,7 @@ pub mod prelude {
     pub use crate::api::gref::{GRef, current, park, park_timeout};
     pub use crate::api::stats::{num_goroutines, stats};
     pub use crate::run::time::{Duration, Instant, sleep};
+    pub use crate::wait::limit::Context;
     pub use crate::{
         args, current_cpu, exit, gomaxprocs, num_cpus, print, println, set_gomaxprocs, yield_now,
     };
@@ -107,7 +112,7 @@ pub mod prelude {
 #[doc(hidden)]
 pub mod __private {
     pub use crate::api::select::{
-        Otherwise, Selection, attempt, choose, line, recv_case, send_case,
+        AtOnce, Ever, Otherwise, Selection, Until, attempt, line, recv_case, send_case,
     };
     pub use crate::drivers::log::{print, print_line};
 
@@ -140,15 +145,20 @@ fn start(boot: &'static mut BootInfo) -> ! {
     log::set_sinks(options.console);
     arch::set_handlers(HANDLERS); //            the entry points of interrupts
     arch::init(handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
+    run::system::choose(options.system.name); // before a CPU has its P
     arch::start_cpus(start_cpu); //             the others come up
     drivers::power_button::init(fail::end::power_off_at_once); // a press ends the machine
     drivers::virtio_blk::init(); //             a disk, or none
     drivers::serial::init_input(); //           input from the serial port
     console::init(options.terminal); //         one reader at a time
     run::init(options.gomaxprocs, options.order, options.handoff);
-    run::preempt::init(options.slice_ms);
+    run::preempt::init(options.slice_ns);
     run::init_cpu(options.choices());
+    run::packing::init(options.pack); //        stacks of parked Gs
     arch::begin_turns(options.turns_us); //     of an emulator's CPUs, if requested
+    if options.accounting {
+        core::mem::forget(stats::FullAccounting::begin()); // for ever
+    }
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     fail::end::NOTE.call_once(|| chaos::note);
     chaos::begin(options.chaos); //             from here on, if at all
@@ -170,23 +180,22 @@ fn start_cpu() -> ! {
 const HANDLERS: arch::Handlers = arch::Handlers {
     tick: run::on_tick,
     wake: run::on_wake,
-    preempt: run::preempted,
     device,
+    device_end: run::on_device_end,
     liveness_ipi: watchdog::on_liveness_ipi,
     nmi_sample: watchdog::on_nmi_sample,
     shootdown: mem::reclaim::trim_if_asked,
     page_fault,
     stack_full: fail::stack_full,
     room_to_preempt: fail::room_to_preempt,
-    preempt_later: fail::preempt_later,
+    resumed_in_call: run::resumed_in_call,
     fatal: panic::fault,
 };
 
-/// A device has interrupted: its driver serves it, and this CPU collects the readied Gs.
-fn device(vector: u8) -> arch::Afterwards {
+/// A device has interrupted: its driver serves it.
+fn device(vector: u8) {
     trace::event_now(0, trace::What::new(trace::Kind::Irq, vector.into()));
     drivers::irq::on_interrupt(vector);
-    run::on_device()
 }
 
 static HOOKS: run::hooks::Hooks = run::hooks::Hooks {
@@ -197,9 +206,10 @@ static HOOKS: run::hooks::Hooks = run::hooks::Hooks {
     alarm: |alarm, now_ns| match alarm {
         Alarm::LateWakes => chaos::on_alarm(),
         Alarm::Watchdog => watchdog::on_alarm(now_ns),
+        Alarm::Pack => run::packing::on_alarm(now_ns),
     },
     poll_watcher: deadlock::poll_watcher,
-    after_halt: watchdog::after_halt,
+    after_rest: watchdog::after_rest,
     on_all_idle: deadlock::on_all_idle,
     halts: check::halts,
     resumes: check::resumes,
@@ -219,7 +229,11 @@ fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
     if mem::is_short() {
         run::ask_for_upkeep();
     }
-    mem::stack::POOL.handle_fault(address, irqs_off_at)
+    let found = mem::stack::POOL.handle_fault(address, irqs_off_at);
+    if mem::frames::is_low() {
+        run::refill_reserve(irqs_off_at.is_some());
+    }
+    found
 }
 
 /// Brings memory up, or ends the machine: without it the kernel cannot run.
@@ -243,17 +257,10 @@ fn start_program(options: &'static cmdline::Options) {
         program::all().iter().for_each(|p| ::log::error!("  {}", p.name()));
         arch::exit(EXIT_NO_PROGRAM, log::print_line)
     });
-    run::program::BOOT.set_booted(program.name(), &options.args);
+    let boot = &run::program::BOOT;
+    boot.set_booted(program.name(), &options.args);
     let main = go::Go::new().name(program.name()).stack_size(program.stack_size());
-    let main = main.spawn(move || {
-        run::program::BOOT.main_begins();
-        let Err(why) = run::unwind::catch(|| program.run()) else { exit(0) };
-        if why == go::JoinError::Killed {
-            // All other ways to get here have reported it.
-            ::log::error!("{}: main was killed", program.name());
-        }
-        exit(EXIT_MAIN_PANIC)
-    });
+    let main = main.spawn(move || program::run::run_main(program, boot, boot.id()));
     if let Err(error) = main {
         panic!("cannot start {}: {error}", program.name());
     }

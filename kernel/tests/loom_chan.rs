@@ -1,6 +1,6 @@
 //! All interleavings of channels and `select!`, on small models.
 //!
-//! What loom watches is the lock, the ticket's word and the slots; it fails a
+//! What loom watches is the lock, the selection's word and the slots; it fails a
 //! model that deadlocks (a wake-up was lost), that touches a slot from two
 //! sides, or whose assertions fail. How the sources get here is said in
 //! `loom/run.rs`.
@@ -26,13 +26,16 @@ pub mod api {
 }
 
 pub mod __private {
-    pub use crate::select::{Otherwise, Selection, attempt, choose, line, recv_case, send_case};
+    pub use crate::select::{
+        AtOnce, Ever, Otherwise, Selection, Until, attempt, line, recv_case, send_case,
+    };
 }
 
 use chan::{RecvError, RecvTimeoutError, SendError, SendTimeoutError};
 use core::time::Duration;
 use loom::thread;
 use run::door::model;
+use wait::limit::Context;
 
 #[test]
 fn a_value_is_handed_over_whoever_comes_first() {
@@ -89,6 +92,41 @@ fn a_timeout_against_a_hand_over_is_one_or_the_other() {
             other => panic!("{other:?}"),
         }
         drop(tx);
+    });
+}
+
+/// A cancellation that comes with the value takes it from neither side.
+#[test]
+fn a_cancellation_against_a_hand_over_is_one_or_the_other() {
+    model(|| {
+        let (tx, rx) = chan::rendezvous();
+        let context = Context::new();
+        let canceller = {
+            let context = context.clone();
+            thread::spawn(move || context.cancel())
+        };
+        let sender = thread::spawn(move || tx.send(1));
+        let got = rx.recv_until(&context);
+        drop(rx); // a sender that is too late does not wait
+        match sender.join().unwrap() {
+            Ok(()) => assert_eq!(got, Ok(1)),
+            Err(SendError(1)) => assert_eq!(got, Err(RecvTimeoutError::Timeout)),
+            other => panic!("{other:?}"),
+        }
+        canceller.join().unwrap();
+    });
+}
+
+/// Only the cancellation can end this wait.
+#[test]
+fn a_cancellation_at_any_moment_ends_a_receive() {
+    model(|| {
+        let (_tx, rx) = chan::rendezvous::<u8>();
+        let context = Context::new();
+        let child = context.child();
+        let canceller = thread::spawn(move || context.cancel());
+        assert_eq!(rx.recv_until(&child), Err(RecvTimeoutError::Timeout));
+        canceller.join().unwrap();
     });
 }
 

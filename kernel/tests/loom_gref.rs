@@ -17,10 +17,11 @@ pub mod wait;
 
 use core::time::Duration;
 use loom::thread;
-use run::door::gref::{current, park as wait, park_timeout};
+use run::door::gref::{current, park as wait, park_timeout, park_until};
 use run::door::model;
 use run::permit::Permit;
 use std::sync::Arc;
+use wait::limit::Context;
 
 #[test]
 fn an_unpark_at_any_moment_ends_the_wait() {
@@ -42,6 +43,37 @@ fn an_unpark_that_meets_a_timeout_is_not_lost() {
             wait();
         }
         other.join().unwrap();
+    });
+}
+
+/// A cancellation that is lost is a G that waits for ever: there is no other way out.
+#[test]
+fn a_cancellation_at_any_moment_ends_the_wait() {
+    model(|| {
+        let context = Context::new();
+        let child = context.child();
+        let other = thread::spawn(move || context.cancel());
+        assert!(!park_until(&child));
+        other.join().unwrap();
+    });
+}
+
+/// Whichever comes first ends the wait, and the unpark is not lost; the cancellation ends no later
+/// wait.
+#[test]
+fn an_unpark_that_meets_a_cancellation_is_not_lost() {
+    model(|| {
+        let (context, g) = (Context::new(), current());
+        let other = {
+            let context = context.clone();
+            thread::spawn(move || context.cancel())
+        };
+        let waker = thread::spawn(move || g.unpark());
+        if !park_until(&context) {
+            wait();
+        }
+        other.join().unwrap();
+        waker.join().unwrap();
     });
 }
 

@@ -136,3 +136,34 @@ fn work_that_is_dropped_is_told_or_not_wanted_and_freed_once() {
         assert_eq!(Arc::strong_count(&value), 1);
     });
 }
+
+/// The time of the first joiner comes at once; then another G joins.
+#[test]
+fn a_joiner_whose_time_is_up_leaves_the_outcome_to_the_next() {
+    model(|| {
+        let value = Arc::new(());
+        let (work, joiner) = six(&value);
+        let other = thread::spawn(move || work.run());
+        match joiner.join_by(1) {
+            Ok((outcome, _)) => assert_eq!(outcome, 42),
+            Err(joiner) => {
+                let next = thread::spawn(move || joiner.join().0);
+                assert_eq!(next.join().unwrap(), 42);
+            }
+        }
+        other.join().unwrap();
+        assert_eq!(Arc::strong_count(&value), 1);
+    });
+}
+
+#[test]
+fn a_joiner_whose_time_is_up_can_go() {
+    model(|| {
+        let value = Arc::new(());
+        let (work, joiner) = six(&value);
+        let other = thread::spawn(move || work.run());
+        drop(joiner.join_by(1));
+        other.join().unwrap();
+        assert_eq!(Arc::strong_count(&value), 1);
+    });
+}

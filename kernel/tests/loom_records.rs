@@ -18,7 +18,7 @@ use core::panic::Location;
 use loom::sync::atomic::{AtomicUsize, Ordering::*};
 use loom::thread;
 use run::door::model;
-use run::record::{Label, Link, Record, Registry};
+use run::record::{Link, Name, Record, Registry};
 use std::sync::Arc;
 
 struct Numbered {
@@ -78,10 +78,16 @@ fn a_walk_meets_all_that_were_added_before_it() {
     });
 }
 
-/// A G's record: its life (even while it is dead, odd while it lives) and label.
+/// A G's record: its life (even while it is dead, odd while it lives), its name and spawn site.
 struct Named {
     life: AtomicUsize,
-    label: Label,
+    name: Name,
+    site: Link<Location<'static>>,
+}
+
+/// Another site than its caller's.
+fn here() -> &'static Location<'static> {
+    Location::caller()
 }
 
 const NAMES: [&str; 2] = ["first", "the second"];
@@ -91,21 +97,26 @@ const NAMES: [&str; 2] = ["first", "the second"];
 #[test]
 fn a_name_is_read_whole_and_of_the_life_that_was_seen() {
     model(|| {
-        let site = Location::caller();
-        let record = Arc::new(Named { life: AtomicUsize::new(0), label: Label::new() });
+        let sites: [&'static Location<'static>; 2] = [Location::caller(), here()];
+        let (name, site) = (Name::new(), Link::new());
+        let record = Arc::new(Named { life: AtomicUsize::new(0), name, site });
         let named = record.clone();
         let writer = thread::spawn(move || {
             for (at, name) in NAMES.iter().enumerate() {
-                named.label.set(name, site);
+                named.name.set(name);
+                named.site.set(Some(sites[at]));
                 named.life.store(2 * at + 1, Release); // begins
                 named.life.store(2 * at + 2, Release); // is over
             }
         });
         let life = record.life.load(Acquire);
         if life % 2 == 1 {
-            // SAFETY: true only if that life is not over.
-            let read = unsafe { record.label.get(|| record.life.load(Relaxed) == life) };
-            assert!(read.is_none_or(|read| read == (NAMES[life / 2], Some(site))), "{read:?}");
+            // As `Task::label`.
+            let read = (record.name.get(), record.site.get());
+            assert!(NAMES.contains(&read.0), "{read:?}: not whole");
+            let is_same = record.life.load(Relaxed) == life;
+            let at = life / 2;
+            assert!(!is_same || read == (NAMES[at], Some(sites[at])), "{read:?}");
         }
         writer.join().unwrap();
     });

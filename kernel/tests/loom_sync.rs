@@ -1,4 +1,4 @@
-//! All interleavings of the locks and wait queues of `cell`, in small models.
+//! All interleavings of the locks and wait queues of `wait`, in small models.
 //!
 //! What is guarded is a cell of loom's, so that two inside at once, or one who
 //! does not see what the one before did, is found; a lost wake-up is a deadlock.
@@ -21,6 +21,7 @@ use core::time::Duration;
 use loom::{cell::UnsafeCell, sync::Arc, sync::atomic::Ordering::Relaxed, thread};
 use run::door::{large_model, model_with_clock};
 use wait::held::{self, OWNER};
+use wait::limit::Context;
 use wait::mutex::{self, Mutex};
 use wait::queue::{Place, WaitQueue, Waited};
 use wait::rwlock::{self, RwLock};
@@ -72,7 +73,7 @@ fn owner_of_rwlock(lock: &RwLock<Watched>) -> u64 {
 fn three_lock(step_ns: u64) {
     model_with_clock(step_ns, || {
         let lock = Arc::new(Mutex::new(Watched::new()));
-        let add = |lock: &Mutex<Watched>| lock.lock_until(None).expect("no limit").add();
+        let add = |lock: &Mutex<Watched>| lock.lock_by(None).expect("no limit").add();
         let others: Vec<_> = (0..2)
             .map(|_| {
                 let lock = lock.clone();
@@ -99,14 +100,14 @@ fn handing_over_keeps_one_inside_and_wakes_all() {
 fn one_gives_up(step_ns: u64) {
     model_with_clock(step_ns, || {
         let lock = Arc::new(Mutex::new(Watched::new()));
-        let held = lock.lock_until(None).expect("no limit");
+        let held = lock.lock_by(None).expect("no limit");
         let patient = {
             let lock = lock.clone();
-            thread::spawn(move || lock.lock_until(None).expect("no limit").add())
+            thread::spawn(move || lock.lock_by(None).expect("no limit").add())
         };
         let gives_up = {
             let lock = lock.clone();
-            thread::spawn(move || lock.lock_until(Some(AT_ONCE)).map(|held| held.add()).is_ok())
+            thread::spawn(move || lock.lock_by(Some(AT_ONCE)).map(|held| held.add()).is_ok())
         };
         held.add();
         drop(held);
@@ -124,6 +125,56 @@ fn a_waiter_that_gives_up_takes_no_nudge_along() {
 #[test]
 fn a_waiter_that_gives_up_takes_no_grant_along() {
     one_gives_up(IMPATIENT);
+}
+
+/// One waits under a context, which is cancelled while the lock is freed: it takes the lock or gives
+/// up, and takes no nudge or grant of the other waiter along.
+fn one_is_cancelled(step_ns: u64) {
+    model_with_clock(step_ns, || {
+        let lock = Arc::new(Mutex::new(Watched::new()));
+        let held = lock.lock_by(None).expect("no limit");
+        let context = Context::new();
+        let limited = {
+            let (lock, context) = (lock.clone(), context.clone());
+            thread::spawn(move || lock.lock_until(&context).map(|held| held.add()).is_ok())
+        };
+        let patient = {
+            let lock = lock.clone();
+            thread::spawn(move || lock.lock_by(None).expect("no limit").add())
+        };
+        context.cancel();
+        drop(held);
+        patient.join().unwrap();
+        let took = limited.join().unwrap();
+        assert_eq!(lock.try_lock().expect("free").get(), 1 + u32::from(took));
+    });
+}
+
+#[test]
+fn a_cancelled_waiter_takes_no_nudge_along() {
+    one_is_cancelled(PATIENT);
+}
+
+#[test]
+fn a_cancelled_waiter_takes_no_grant_along() {
+    one_is_cancelled(IMPATIENT);
+}
+
+/// Only the cancellation can end this wait.
+#[test]
+fn a_cancellation_at_any_moment_ends_the_wait_for_a_lock() {
+    model_with_clock(PATIENT, || {
+        let lock = Arc::new(Mutex::new(Watched::new()));
+        let held = lock.lock_by(None).expect("no limit");
+        let context = Context::new();
+        let limited = {
+            let (lock, context) = (lock.clone(), context.child());
+            thread::spawn(move || lock.lock_until(&context).is_err())
+        };
+        context.cancel();
+        assert!(limited.join().unwrap());
+        drop(held);
+    });
 }
 
 #[test]
@@ -159,7 +210,7 @@ fn a_writer_gives_up(first: First) {
         let mut reading = lock.read().ok();
         let gives_up = {
             let lock = lock.clone();
-            thread::spawn(move || lock.write_timeout(Duration::ZERO).map(|held| held.add()).is_ok())
+            thread::spawn(move || lock.write_until(Duration::ZERO).map(|held| held.add()).is_ok())
         };
         let reader = {
             let lock = lock.clone();
@@ -213,9 +264,9 @@ fn one_is_gone<L: Send + Sync + 'static>(
 
 #[test]
 fn the_mutex_of_one_that_is_gone_never_opens() {
-    let keep = |lock: &Mutex<Watched>| std::mem::forget(lock.lock_until(None));
+    let keep = |lock: &Mutex<Watched>| std::mem::forget(lock.lock_by(None));
     let new = || Mutex::new(Watched::new());
-    one_is_gone(new, keep, owner_of_mutex, |lock| is_abandoned(lock.lock_until(None)));
+    one_is_gone(new, keep, owner_of_mutex, |lock| is_abandoned(lock.lock_by(None)));
 }
 
 #[test]
@@ -233,13 +284,13 @@ fn one_that_notes_that_the_owner_is_gone_hides_no_waiter() {
     model_with_clock(PATIENT, || {
         run::door::somebody_goes();
         let lock = Arc::new(Mutex::new(Watched::new()));
-        std::mem::forget(lock.lock_until(None));
+        std::mem::forget(lock.lock_by(None));
         let (tx, rx) = loom::sync::mpsc::channel();
         let waits = {
             let lock = lock.clone();
             thread::spawn(move || {
                 tx.send(run::door::this()).unwrap();
-                is_abandoned(lock.lock_until(None))
+                is_abandoned(lock.lock_by(None))
             })
         };
         let comes = {
@@ -306,7 +357,7 @@ fn one_is_gone_in_the_queue<L: Send + Sync + 'static>(step_ns: u64, lock: Queuei
 fn a_mutex_passes_over_a_waiter_that_is_gone() {
     let lock = || Queueing::<Mutex<Watched>> {
         new: || Mutex::new(Watched::new()),
-        hold: |lock| Box::new(lock.lock_until(None)),
+        hold: |lock| Box::new(lock.lock_by(None)),
         vanish: |lock| {
             let locked = lock.lock.queue.lock();
             let begins = |word| mutex::begins_to_wait(word, 0);
@@ -315,7 +366,7 @@ fn a_mutex_passes_over_a_waiter_that_is_gone() {
         },
         forget: |lock, name| lock.lock.forget_waiter(name),
         owner: owner_of_mutex,
-        take: |lock| is_abandoned(lock.lock_until(None)),
+        take: |lock| is_abandoned(lock.lock_by(None)),
     };
     one_is_gone_in_the_queue(PATIENT, lock());
     one_is_gone_in_the_queue(IMPATIENT, lock());

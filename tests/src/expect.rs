@@ -55,17 +55,21 @@ pub const BOOT_CPU_NOT_LISTED: &str = "the MADT does not list the boot CPU (APIC
 
 /// APIC ids that the firmware lists twice.
 pub fn duplicates(count: usize) -> String {
-    format!("acpi: table APIC: {count} duplicate APIC ids skipped")
+    counted("duplicate APIC ids", count)
 }
 
 /// CPUs that the firmware lists as not to be used.
 pub fn disabled(count: usize) -> String {
-    format!("acpi: table APIC: {count} disabled CPUs skipped")
+    counted("disabled CPUs", count)
 }
 
 /// CPUs with the id that means all CPUs.
 pub fn broadcast(count: usize) -> String {
-    format!("acpi: table APIC: {count} CPUs with the broadcast APIC id skipped")
+    counted("CPUs with the broadcast APIC id", count)
+}
+
+fn counted(what: &str, count: usize) -> String {
+    format!("acpi: table APIC: {what} skipped ({count})")
 }
 
 /// A word of the command line that was not understood.
@@ -128,7 +132,7 @@ pub const MARK: &str = "    \u{2713} ";
 /// And for what does not.
 pub const FAILED_MARK: &str = "    \u{2717}";
 /// How many scenes there are.
-pub const SCENES: usize = 14;
+pub const SCENES: usize = 15;
 
 /// The first words of an exception's report and of a kernel panic's.
 pub const FATAL: &str = "fatal exception on CPU ";

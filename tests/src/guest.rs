@@ -20,7 +20,7 @@ use boot::data::DataDisk;
 use boot::exit::End;
 use boot::image;
 use boot::kernel::Source;
-use boot::qemu::{Board, Disk, Firmware, Machine, Serial};
+use boot::qemu::{Board, Disk, Firmware, Machine, Serial, VIRTUAL_CLOCKS};
 
 use crate::files::{Files, trace_of};
 use crate::hang::Hang;
@@ -36,17 +36,18 @@ use crate::typist::{self, Keyboard};
 const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
 /// The same in virtual time, where eight CPUs share one of the host's.
 const VIRTUAL_LIMIT: Duration = Duration::from_secs(600);
-/// What makes a run in virtual time repeat: clocks that are stated, as QEMU counts an
-/// instruction a nanosecond and drives the local APICs' timers with 1 GHz, and short turns.
+/// What makes a run in virtual time repeat, beside [`VIRTUAL_CLOCKS`]: short turns.
 /// QEMU 10 divides the 400 µs among all CPUs, so that eight have 50 µs each: shorter ones cost
 /// the host four times as much where one CPU is busy and seven are idle.
 /// Lines go to the serial port alone: writes to the screen move the turns, at times that
 /// depend on the host (`syncing` on 8 CPUs: two hashes in two runs with it, one in three without).
-pub const VIRTUAL_WORDS: &str = "console=serial tsc=1000 lapic=1000 turns=400";
+pub const VIRTUAL_WORDS: &str = "console=serial turns=400";
 /// The CPUs of the one boot of a [`Boot::series`] that is not in virtual time.
 pub const PARALLEL_CPUS: usize = 4;
 /// How often the guest is looked at.
 const POLL: Duration = Duration::from_millis(20);
+/// How long a run may take before its virtual time is read, and how often it is read then.
+const CLOCK_POLL: Duration = Duration::from_secs(1);
 /// How often its screen is looked at, which costs more.
 const SCREEN_POLL: Duration = Duration::from_millis(500);
 
@@ -62,6 +63,8 @@ pub struct Boot {
     /// The kernel's command line, without the words that [`Boot::command_line`] adds.
     cmdline: String,
     limit: Duration,
+    /// The same in seconds of virtual time.
+    virtual_limit_s: Option<u64>,
     /// A line at which the limit changes.
     limit_after: Option<(String, Duration)>,
     until: Until,
@@ -84,6 +87,8 @@ pub struct Boot {
     seed: Option<u64>,
     /// Through firmware and loader, and not from a snapshot after them.
     is_cold: bool,
+    /// A kernel that is built already, and its image.
+    built: Option<(PathBuf, PathBuf)>,
 }
 
 /// What a run waits for.
@@ -107,6 +112,7 @@ impl Boot {
             firmware: Firmware::Bios,
             cmdline: String::new(),
             limit: DEFAULT_LIMIT,
+            virtual_limit_s: None,
             limit_after: None,
             until: Until::Exit,
             files: Vec::new(),
@@ -119,7 +125,14 @@ impl Boot {
             program: Some("hello"),
             seed: None,
             is_cold: false,
+            built: None,
         }
+    }
+
+    /// The same with an image that was made already, from this kernel. The image decides
+    /// which program runs, or the command line.
+    pub fn built(name: impl Into<String>, kernel: PathBuf, image: PathBuf) -> Self {
+        Self { built: Some((kernel, image)), program: None, ..Self::new(name) }
     }
 
     /// Through firmware and loader: for what is about booting. Others start from a snapshot
@@ -176,6 +189,11 @@ impl Boot {
     pub fn virtual_time(mut self) -> Self {
         let seed = chosen_seed();
         self.name = format!("{}-seed-{seed}", self.name);
+        self.virtual_time_of(seed)
+    }
+
+    /// The same with this seed, which is not in the name.
+    pub fn virtual_time_of(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self.limit = self.limit.max(VIRTUAL_LIMIT);
         self.icount("shift=0,sleep=off")
@@ -317,6 +335,14 @@ impl Boot {
         self
     }
 
+    /// When to call it a hang, in seconds of virtual time after the first second of the host's:
+    /// so a busy host makes no hang of a run that is slow. The clock that is read is the
+    /// machine's real-time clock.
+    pub fn virtual_limit(mut self, seconds: u64) -> Self {
+        self.virtual_limit_s = Some(seconds);
+        self.with(|machine| machine.arg("-rtc").arg("base=2000-01-01,clock=vm"))
+    }
+
     /// When to call it a hang, counted from the line that contains `text`: for a
     /// guest that is meant to hang, and should not be waited for.
     pub fn limit_after(mut self, text: &str, seconds: u64) -> Self {
@@ -350,10 +376,17 @@ impl Boot {
         }
     }
 
-    fn try_run(&self) -> Result<Outcome> {
-        let kernel = kernel_of(&self.source)?;
+    /// The same; an error is about the harness.
+    pub(crate) fn try_run(&self) -> Result<Outcome> {
         let files = Files::new(&self.name)?;
-        let image = self.image(&kernel, &files)?;
+        let (kernel, image) = match &self.built {
+            Some(built) => built.clone(),
+            None => {
+                let kernel = kernel_of(&self.source)?;
+                let image = self.image(&kernel, &files)?;
+                (kernel, image)
+            }
+        };
         let mut machine = self.machine(&image, &files)?;
         let _core = Cores::take(1)?;
         let started = Instant::now();
@@ -439,7 +472,7 @@ impl Boot {
         let mut words = Vec::new();
         words.extend(self.program.map(|name| format!("program={name}")));
         words.extend(self.has_terminal.then(|| "terminal=on".into()));
-        words.extend(self.seed.map(|seed| format!("{VIRTUAL_WORDS} seed={seed}")));
+        words.extend(self.seed.map(|seed| format!("{VIRTUAL_CLOCKS} {VIRTUAL_WORDS} seed={seed}")));
         words.extend(Some(self.cmdline.clone()).filter(|rest| !rest.is_empty()));
         words.join(" ")
     }
@@ -456,6 +489,8 @@ impl Boot {
         let mut last_look = started;
         let mut monitored = self.monitored.iter().peekable();
         let mut frozen = self.frozen.as_ref();
+        let mut clock_poll = started + CLOCK_POLL;
+        let mut first_s = None;
         loop {
             while let Some((_, command)) = monitored.next_if(|(text, _)| files.log_contains(text)) {
                 // The machine may end of it before QEMU answers.
@@ -492,6 +527,17 @@ impl Boot {
             }
             if let Some((_, limit)) = limit_after.take_if(|(text, _)| files.log_contains(text)) {
                 deadline = Instant::now() + *limit;
+            }
+            if let Some(limit_s) = self.virtual_limit_s
+                && Instant::now() > clock_poll
+            {
+                clock_poll = Instant::now() + CLOCK_POLL;
+                // QEMU may be on its way out.
+                let now_s = Qmp::connect(&files.qmp()).and_then(|mut qmp| qmp.rtc_seconds()).ok();
+                first_s = first_s.or(now_s);
+                if now_s.zip(first_s).is_some_and(|(now_s, first_s)| now_s > first_s + limit_s) {
+                    return Ok(self.inspect(files, kernel, started.elapsed()));
+                }
             }
             if Instant::now() > deadline {
                 return Ok(self.inspect(files, kernel, started.elapsed()));

@@ -121,6 +121,12 @@ impl fmt::Display for Outcome {
         if !self.qemu_said.is_empty() {
             writeln!(f, "QEMU said: {}", self.qemu_said.trim())?;
         }
+        // Wherever in the log they stand.
+        for (name, verdict) in verdicts(&self.lines) {
+            if let Verdict::Failed(why) = verdict {
+                writeln!(f, "failed in the guest: {name}: {why}")?;
+            }
+        }
         let skipped = self.lines.len().saturating_sub(TAIL);
         writeln!(f, "--- last lines of {} ---", self.log.display())?;
         for line in &self.lines[skipped..] {
@@ -224,6 +230,13 @@ mod tests {
         }
         assert_eq!(verdict(&lines, "e"), Some(Verdict::Failed(String::new())));
         assert_eq!(verdicts(&lines).len(), 2);
+    }
+
+    #[test]
+    fn a_check_that_failed_long_before_the_end_is_named() {
+        let log = format!("TEST early FAILED: too soon\n{}", "line\n".repeat(2 * TAIL));
+        let shown = outcome(Ended::Seen, &log).to_string();
+        assert!(shown.contains("failed in the guest: early: too soon"), "{shown}");
     }
 
     #[test]

@@ -69,6 +69,16 @@ impl Qmp {
         self.execute("screendump", arguments).map(|_| ())
     }
 
+    /// What the machine's real-time clock shows, in seconds of the year.
+    pub fn rtc_seconds(&mut self) -> Result<u64> {
+        let what = json!({ "path": "/machine", "property": "rtc-time" });
+        let time = self.execute("qom-get", what)?;
+        let part = |name: &str| time[name].as_u64().with_context(|| format!("{name} in {time}"));
+        let days = part("tm_mon")? * 31 + part("tm_mday")?;
+        let hours = days * 24 + part("tm_hour")?;
+        Ok((hours * 60 + part("tm_min")?) * 60 + part("tm_sec")?)
+    }
+
     fn read_object(&mut self) -> Result<Value> {
         let mut line = String::new();
         let read = self.reader.read_line(&mut line).context("QEMU's monitor does not answer")?;

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
+use tool::VIRTUAL_CLOCKS;
 use tool::args::Args;
 use tool::tree::{self, shown};
 use trace::check::{self, Agreement};
@@ -41,10 +42,9 @@ const USAGE: &str = "usage: trace run [--out NAME] [--real 1] [options of boot r
 /// run, or some are lost. `ARGS="events=…"` says otherwise.
 const EVENTS: u32 = 1 << 18;
 
-/// What makes a run repeat: clocks that are stated, as QEMU counts an instruction a nanosecond and
-/// drives the timers with 1 GHz; turns of 80 µs for all CPUs together, 10 for each of eight; and no screen, whose
-/// writes follow the host.
-const VIRTUAL_WORDS: &str = "console=serial tsc=1000 lapic=1000 turns=80 seed=1";
+/// What makes a run repeat, beside [`VIRTUAL_CLOCKS`]: turns of 80 µs for all CPUs together, 10 for
+/// each of eight; and no screen, whose writes follow the host.
+const VIRTUAL_WORDS: &str = "console=serial turns=80 seed=1";
 
 fn main() -> ExitCode {
     tool::end("trace", obey(Args::of_process(USAGE)))
@@ -90,10 +90,11 @@ fn run(mut args: Args) -> Result<ExitCode> {
     fs::remove_file(&stream).ok();
     let cpus = smp.unwrap_or(1);
     let (clock, words) = match real {
-        Some(_) => (real_clock(cpus), ""),
+        Some(_) => (real_clock(cpus), String::new()),
         None => {
             options.extend(["--icount".into(), "shift=0,sleep=off".into()]);
-            ("virtual time: 1 ns is one instruction".into(), VIRTUAL_WORDS)
+            let words = format!("{VIRTUAL_CLOCKS} {VIRTUAL_WORDS}");
+            ("virtual time: 1 ns is one instruction".into(), words)
         }
     };
     let boot = tree::find()?.join("target/debug/boot");

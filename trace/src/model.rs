@@ -250,7 +250,7 @@ pub struct Instant {
     pub at: u64,
     /// On which CPU.
     pub cpu: u32,
-    /// What: `Tick`, `WakeSent`, `WakeReceived`, `Irq`, `Fire` or `Procs`.
+    /// What: `Tick`, `WakeSent`, `WakeReceived`, `Irq`, `Fire`, `Procs` or `Pack`.
     pub kind: Kind,
     /// What else there is to say.
     pub arg: u32,

@@ -92,11 +92,13 @@ pub enum Kind {
     Mount,
     /// There are that many Ps from now on.
     Procs,
+    /// Stacks of Gs at rest were packed (how many).
+    Pack,
 }
 
 impl Kind {
     /// All, by number from 1 on.
-    pub const ALL: [Kind; 19] = [
+    pub const ALL: [Kind; 20] = [
         Kind::Create,
         Kind::Start,
         Kind::Yield,
@@ -116,6 +118,7 @@ impl Kind {
         Kind::Irq,
         Kind::Mount,
         Kind::Procs,
+        Kind::Pack,
     ];
 
     /// The kind of that number, if there is one.
@@ -255,8 +258,8 @@ mod tests {
             assert_eq!(Kind::from_number(kind as u8), Some(kind));
         }
         assert_eq!(Kind::from_number(0), None);
-        assert_eq!(Kind::from_number(20), None);
-        assert_eq!((Kind::Displace as u8, Kind::Procs as u8), (14, 19));
+        assert_eq!(Kind::from_number(21), None);
+        assert_eq!((Kind::Displace as u8, Kind::Procs as u8, Kind::Pack as u8), (14, 19, 20));
     }
 
     #[test]

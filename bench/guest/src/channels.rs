@@ -1,5 +1,6 @@
 //! Workloads over channels.
 
+use super::tasks::on_each_p;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use runnext::prelude::*;
 use runnext::sync::WaitGroup;
@@ -34,13 +35,10 @@ pub fn buffered_4x4(items: u64) -> u64 {
 /// Items through channels of capacity 128: one for each P, with one producer and one
 /// consumer.
 pub fn pairs(items: u64) -> u64 {
-    static ALL: WaitGroup = WaitGroup::new();
-    let ps = gomaxprocs() as u64;
-    let each = items / ps;
-    for _ in 0..ps {
+    let each = items / gomaxprocs() as u64;
+    let pair = || {
         let (tx, rx) = chan::bounded::<u64>(128);
-        ALL.add(1);
-        let _detached = go(move || {
+        move || {
             let _detached = go(move || {
                 for n in 0..each {
                     tx.send(n).expect("closed when all have been sent");
@@ -48,11 +46,9 @@ pub fn pairs(items: u64) -> u64 {
                 tx.close();
             });
             assert!(rx.iter().eq(0..each), "an item was lost, doubled or overtaken");
-            ALL.done();
-        });
-    }
-    ALL.wait();
-    ps * each
+        }
+    };
+    on_each_p(pair) * each
 }
 
 fn buffered(pairs: u64, each: u64) -> u64 {

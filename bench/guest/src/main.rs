@@ -17,7 +17,9 @@ mod latency;
 mod million;
 mod report;
 mod sharing;
+mod slices;
 mod switching;
+mod systems;
 mod tasks;
 
 use runnext::prelude::*;
@@ -55,6 +57,17 @@ const WORKLOADS: &[(&str, u64, Workload)] = &[
     ("timer_late", 100, Own(latency::timer_late)),
     ("wake_busy", 50, Own(latency::wake_busy)),
     ("handoff", 200, Own(latency::handoff)),
+    ("waiting_g", 500, Own(systems::waiting_g)),
+    ("contended", 100_000, Own(systems::contended)),
+    ("elsewhere", 0, Own(systems::elsewhere)),
+    ("vector_to_g", 20_000, Own(slices::vector_to_g)),
+    ("displace", 200, Own(slices::displace)),
+    ("call_to_g", 200, Own(slices::call_to_g)),
+    ("share_5us", 10_000, Own(slices::share_5us)),
+    ("share_50us", 20_000, Own(slices::share_50us)),
+    ("share_500us", 100_000, Own(slices::share_500us)),
+    ("short1", 20, Own(slices::short1)),
+    ("short4", 20, Own(slices::short4)),
     ("million", 1_000_000, Own(million::run)),
     ("live", 1_000, Own(million::live)),
     ("boot_1", 1, Own(report::boot)),

@@ -11,18 +11,33 @@ static WAITING: AtomicU64 = AtomicU64::new(0);
 static GROUP: WaitGroup = WaitGroup::new();
 
 /// So many until all wait, all memory that is gone meanwhile, and from the close
-/// of the channel until the last has ended.
+/// of the channel until the last has ended. Then again, with their stacks packed.
 pub fn run(gs: u64) {
-    let (gate, opened) = chan::rendezvous::<()>();
     let free_before = inspect::memory().frames.free;
+    let bytes_each = || {
+        let frames = free_before.saturating_sub(inspect::memory().frames.free);
+        (frames * inspect::PAGE_SIZE) as u64 / gs
+    };
+    let (gate, opened) = chan::rendezvous::<()>();
     timed("million_create", || wait_for(&opened, gs));
-    let frames = free_before.saturating_sub(inspect::memory().frames.free);
-    figure("million_bytes", (frames * inspect::PAGE_SIZE) as u64 / gs);
-    timed("million_wake", || {
-        gate.close();
-        GROUP.wait();
+    figure("million_bytes", bytes_each());
+    timed("million_wake", || wake(gate, gs));
+
+    let (gate, opened) = chan::rendezvous::<()>();
+    wait_for(&opened, gs);
+    timed("million_pack", || {
+        inspect::pack_parked();
         gs
     });
+    figure("million_packed_bytes", bytes_each());
+    timed("million_wake_packed", || wake(gate, gs));
+}
+
+/// Closes the channel; returns when all have ended.
+fn wake(gate: chan::Sender<()>, gs: u64) -> u64 {
+    gate.close();
+    GROUP.wait();
+    gs
 }
 
 /// So many that stay there, while other workloads are measured.

@@ -25,13 +25,10 @@ pub fn spawn_join(gs: u64) -> u64 {
 
 /// The same by one G for each P, each of which waits for its own.
 pub fn spawn_each(gs: u64) -> u64 {
-    static ALL: WaitGroup = WaitGroup::new();
-    let ps = gomaxprocs() as u64;
-    let batches = (gs / ps / BATCH).max(1);
-    for _ in 0..ps {
-        ALL.add(1);
+    let batches = (gs / gomaxprocs() as u64 / BATCH).max(1);
+    let ps = on_each_p(|| {
         let group: &WaitGroup = Box::leak(Box::new(WaitGroup::new()));
-        let _detached = go(move || {
+        move || {
             for _ in 0..batches {
                 for _ in 0..BATCH {
                     group.add(1);
@@ -39,11 +36,25 @@ pub fn spawn_each(gs: u64) -> u64 {
                 }
                 group.wait();
             }
+        }
+    });
+    ps * batches * BATCH
+}
+
+/// Runs what `make` gives in as many Gs as there are Ps, waits for all, and gives their number.
+pub fn on_each_p<F: FnOnce() + Send + 'static>(make: impl Fn() -> F) -> u64 {
+    static ALL: WaitGroup = WaitGroup::new();
+    let ps = gomaxprocs() as u64;
+    for _ in 0..ps {
+        let work = make();
+        ALL.add(1);
+        let _detached = go(move || {
+            work();
             ALL.done();
         });
     }
     ALL.wait();
-    ps * batches * BATCH
+    ps
 }
 
 /// A binary tree: the left child in a new G, the right one here.

@@ -13,6 +13,10 @@ use anyhow::Result;
 pub mod args;
 pub mod tree;
 
+/// Words that state the clocks of a guest in virtual time: QEMU counts an instruction as a
+/// nanosecond, and drives the local APICs' timers with 1 GHz.
+pub const VIRTUAL_CLOCKS: &str = "tsc=1000 lapic=1000";
+
 /// The exit status of the tool `name`. An error goes to standard error.
 pub fn end(name: &str, done: Result<ExitCode>) -> ExitCode {
     done.unwrap_or_else(|error| {

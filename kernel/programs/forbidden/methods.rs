@@ -9,13 +9,11 @@ use core::pin::pin;
 use runnext::__private::{Selection, recv_case};
 use runnext::prelude::*;
 use runnext::sync::{Mutex, RwLock};
-use runnext::time::Deadline;
 
 fn sends<T: Send>(_: T) {}
 
 fn main() {
     // Half of a wait: the G would count as parked, and run.
-    Deadline::NEVER.park(); //~ E0624
     let selection = pin!(Selection::new());
     let selection = selection.into_ref();
     selection.begin(); //~ E0624

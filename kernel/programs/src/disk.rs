@@ -1,7 +1,7 @@
 //! A disk, read in two ways that give the same bytes and block different things.
 //!
 //! Lists the files of the disk, then reads each both ways and compares: by `fs::read`, where
-//! the G parks until the disk's interrupt readies it, and by `fs::read_blocking`, where the M
+//! the G parks until the disk's interrupt readies it, and by `blocking`, where the M
 //! waits with its G and a spare M takes over the CPU, unless the disk has answered before the
 //! M gets to wait. Then as many Gs as the argument says read parts of the largest file at
 //! once, each a part of its own: the disk works on dozens of requests at a time.
@@ -34,7 +34,7 @@ fn tour(readers: usize) -> Result<(), fs::FsError> {
         let before = handed_off();
         let parked = fs::read(&file.name)?;
         let between = handed_off();
-        let blocked = fs::read_blocking(&file.name)?;
+        let blocked = blocking(|| fs::read(&file.name))?;
         handoffs = [handoffs[0] + between - before, handoffs[1] + handed_off() - between];
         assert_eq!(parked, blocked, "{}: the two ways differ", file.name);
         println!("  {:8} bytes, sum {:08x}  {}", file.size, sum(&parked), file.name);

@@ -21,6 +21,8 @@ pub enum Place {
     Inbox(usize),
     /// Its ring, or one of the two slots before it.
     Ring(usize),
+    /// The ring of an M, under `system::distributed`; newest M first.
+    MRing(usize),
     /// The Gs pinned to it.
     Pinned(usize),
 }
@@ -43,10 +45,13 @@ impl<K: Sync + 'static> Sched<K> {
     /// assert_eq!(found, [(1, Place::Ring(0))]);
     /// ```
     pub fn census(&self, f: &mut impl FnMut(&'static G<K>, Place)) {
-        walk(self.global.front(), self.global.len(), |g| f(g, Place::Global));
+        walk(self.global.head.load(Relaxed), self.global.len(), |g| f(g, Place::Global));
         for (index, slot) in self.slots.iter().enumerate() {
-            walk(slot.inbox.newest(), MAX_WALK, |g| f(g, Place::Inbox(index)));
+            walk(slot.inbox.newest.load(Relaxed), MAX_WALK, |g| f(g, Place::Inbox(index)));
             slot.runq.iter().for_each(|g| f(g, Place::Ring(index)));
+        }
+        for (number, ring) in self.rings.iter().enumerate() {
+            ring.runq.iter().for_each(|g| f(g, Place::MRing(number)));
         }
     }
 

@@ -5,6 +5,7 @@
 //! reads it. The queues are in other files; the value that a transition returns
 //! says what its caller must do.
 
+use crate::Wake;
 use crate::list::Link;
 use crate::sync::{
     AcqRel, Acquire, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, const_fn, fence, planted,
@@ -31,35 +32,20 @@ pub struct G<K: 'static> {
     pub(crate) next: Link<K>,
     /// From one pile of dead Gs to the next: `p`.
     pub(crate) pile: Link<K>,
-    /// Its slice ran out: it is taken alone, never in a batch. See `list::GlobalQueue`.
+    /// Its slice ran out: it is taken alone, never in a batch. See `list::GlobalQueue`. Cleared by
+    /// the CPU that takes it from there, or from the pinned Gs of its P.
     expired: AtomicBool,
-    /// The CPU it may run on: a [`Home`], packed.
-    home: AtomicU32,
 
     // Constant from `start` to `exited`.
-    id: AtomicU64,
+    pub(crate) id: AtomicU64,
+
+    /// In the low half the CPU that it is pinned to, in the high half the CPU that it has left in a
+    /// call, each plus one, and [`GUIDED`]: 0 if it may run anywhere. Holder only.
+    pub(crate) home: AtomicU32,
 
     /// The kernel's data.
     pub kernel: K,
 }
-
-/// Where a G may run, and where it should run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
-    /// On any CPU.
-    Anywhere,
-    /// On this CPU only.
-    Pinned(usize),
-    /// It is in a call, on the stack of an M that was last on this CPU. It may
-    /// resume anywhere; essay, "A G in a call".
-    InCall(usize),
-}
-
-/// [`Home::Anywhere`] in `G::home`; else a CPU, plus one. Zero, so that a
-/// static G is in .bss if its kernel part is.
-const ANYWHERE: u32 = 0;
-/// Flag in the same word: [`Home::InCall`].
-const IN_CALL: u32 = 1 << 31;
 
 impl<K: 'static> G<K> {
     const_fn! {
@@ -71,8 +57,8 @@ impl<K: 'static> G<K> {
                 next: Link::null(),
                 pile: Link::null(),
                 expired: AtomicBool::new(false),
-                home: AtomicU32::new(ANYWHERE),
                 id: AtomicU64::new(0),
+                home: AtomicU32::new(0),
                 kernel,
             }
         }
@@ -105,42 +91,46 @@ impl<K: 'static> G<K> {
         self.handle_and_status().0
     }
 
-    /// The CPU it may run on.
-    #[must_use]
-    #[inline]
-    pub fn home(&self) -> Home {
-        match self.home.load(Relaxed) {
-            ANYWHERE => Home::Anywhere,
-            word if word & IN_CALL != 0 => Home::InCall((word & !IN_CALL) as usize - 1),
-            word => Home::Pinned(word as usize - 1),
-        }
-    }
-
     /// The CPU that this G is pinned to.
     #[must_use]
+    #[inline(always)]
     pub fn pin(&self) -> Option<usize> {
-        match self.home() {
-            Home::Pinned(cpu) => Some(cpu),
-            Home::Anywhere | Home::InCall(_) => None,
-        }
+        (self.home.load(Relaxed) & PIN_MASK).checked_sub(1).map(|cpu| cpu as usize)
     }
 
-    /// The G leaves its CPU in a call, on the stack of the M on the CPU of this P:
-    /// read when it is readied. A call that does not leave its CPU need not be
-    /// marked. A pinned G stays pinned.
-    ///
-    /// Caller: the running G, before it leaves its CPU.
-    pub fn enter_call(&self, p_index: usize) {
-        if self.pin().is_none() {
-            self.home.store(IN_CALL | (p_index as u32 + 1), Relaxed);
-        }
+    /// Whether it is pinned, guided, or in a call.
+    #[inline(always)]
+    pub(crate) fn has_home(&self) -> bool {
+        self.home.load(Relaxed) != 0
     }
 
-    /// The G runs again, in its call or out of it. Caller: the running G itself.
+    /// Whether the system is asked where it waits (`system`).
+    pub(crate) fn is_guided(&self) -> bool {
+        self.home.load(Relaxed) & GUIDED != 0
+    }
+
+    /// Whether it does not go to any ring: it is pinned, or guided.
+    #[inline(always)]
+    pub(crate) fn is_placed(&self) -> bool {
+        self.home.load(Relaxed) & KEPT_MASK != 0
+    }
+
+    /// The CPU that it has left in a call.
+    pub(crate) fn left_in_call(&self) -> Option<usize> {
+        let left = (self.home.load(Relaxed) & !GUIDED) >> CALL_SHIFT;
+        left.checked_sub(1).map(|cpu| cpu as usize)
+    }
+
+    /// The G leaves that CPU in a call, on the stack of the M there. A call that does not leave its
+    /// CPU need not be marked. Caller: the running G.
+    pub fn enter_call(&self, cpu: usize) {
+        self.home
+            .store(self.home.load(Relaxed) & KEPT_MASK | (cpu as u32 + 1) << CALL_SHIFT, Relaxed);
+    }
+
+    /// The G runs again. Caller: the running G.
     pub fn exit_call(&self) {
-        if self.pin().is_none() {
-            self.home.store(ANYWHERE, Relaxed);
-        }
+        self.home.store(self.home.load(Relaxed) & KEPT_MASK, Relaxed);
     }
 
     /// Holder only.
@@ -195,37 +185,44 @@ impl<K: 'static> Handle<K> {
     }
 
     /// (6), (7) Readies that life of the G. Any caller, in any context. Calls `note` if it
-    /// did wait, with its old state.
-    pub(crate) fn ready(&self, note: impl FnOnce(&'static G<K>, Status)) -> Ready<K> {
+    /// did wait, with its old state. Returns the G if the caller holds it now and must put it into
+    /// a queue.
+    ///
+    /// # Errors
+    /// There is no G to queue: it did not wait, or the CPU that parks it will see
+    /// [`Status::Woken`]. If that CPU halts for the G, it must be woken to see that.
+    pub(crate) fn ready(
+        &self,
+        note: impl FnOnce(&'static G<K>, Status),
+    ) -> Result<&'static G<K>, Wake> {
         let mut word = self.g.word.load(Relaxed);
         while generation_of(word) == generation_of(self.parked) {
             let (from, to) = match status_of(word) {
                 Status::Parking => (Status::Parking, Status::Woken),
                 Status::Parked => (Status::Parked, Status::Runnable),
-                Status::Runnable if planted!(ReadyTwice) => return Ready::Push(self.g),
+                Status::Runnable if planted!(ReadyTwice) => return Ok(self.g),
                 // Readied before, or never parked: the first readier has pushed it.
                 // A G that is twice in a queue corrupts it.
                 Status::Dead | Status::Runnable | Status::Running | Status::Woken => break,
             };
             // Acquire pairs with `finish_park` (the saved context), Release
             // with the load there and in `cancel_park` (what the G waited for).
-            match self.g.word.compare_exchange_weak(word, settled(word, to), AcqRel, Relaxed) {
-                Ok(_) => note(self.g, from),
-                Err(now) => {
-                    word = now;
-                    spin_loop();
-                    continue;
-                }
+            let to = settled(word, to);
+            if let Err(now) = self.g.word.compare_exchange_weak(word, to, AcqRel, Relaxed) {
+                word = now;
+                spin_loop();
+                continue;
             }
+            note(self.g, from);
             // The halted CPU is in the same word as the state, so it is never missed.
             return match (word & HALTED_MASK) >> HALTED_SHIFT {
-                _ if from == Status::Parked => Ready::Push(self.g),
-                0 => Ready::Nothing,
-                _ if planted!(ForgetHalted) => Ready::Nothing,
-                cpu => Ready::Interrupt(cpu as usize - 1),
+                _ if from == Status::Parked => Ok(self.g),
+                0 => Err(Wake::Nobody),
+                _ if planted!(ForgetHalted) => Err(Wake::Nobody),
+                cpu => Err(Wake::Cpu(cpu as usize - 1)),
             };
         }
-        Ready::Nothing
+        Err(Wake::Nobody)
     }
 }
 
@@ -249,13 +246,17 @@ impl<K: 'static> Handle<K> {
 ///          └────────────────(9) exit──────────────────┘
 /// ```
 ///
+/// (10), not drawn: from `Running` to `Parked` in one step, for a G that waits under a lock
+/// which its CPU frees only after that. So no wake-up can come between, and the state that
+/// would remember it is not needed ([`G::begin_park`] is for Gs that wait otherwise).
+///
 /// (8) is one function, called when the context is saved and no CPU is on the stack
 /// any more: `Parking → Parked`, or `Woken → Runnable`. So a G is runnable only
 /// with its context saved, no CPU ever waits for another CPU to leave a stack, and
 /// no wake-up is lost.
 ///
 /// In `Dead`, `Runnable` and `Running` the holder is the sole writer, so (1),
-/// (2), (3), (4) and (9) are a load and a store, not a locked operation.
+/// (2), (3), (4), (9) and (10) are a load and a store, not a locked operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
@@ -279,16 +280,12 @@ pub enum Status {
     Parked = 5,
 }
 
-/// What a CPU that has readied a G must do next.
-#[must_use]
-pub(crate) enum Ready<K: 'static> {
-    /// Put the G, which the caller holds now, into a queue.
-    Push(&'static G<K>),
-    /// Interrupt that CPU: it parks the G, halts, and is to see [`Status::Woken`].
-    Interrupt(usize),
-    /// Nothing: the G did not wait, or the CPU that parks it will see [`Status::Woken`].
-    Nothing,
-}
+const PIN_MASK: u32 = 0xffff;
+const CALL_SHIFT: u32 = 16;
+/// In `G::home`: another system than Go's says where it waits. Not with a pin.
+pub(crate) const GUIDED: u32 = 1 << 31;
+/// What stays when a G enters a call, or leaves it.
+const KEPT_MASK: u32 = PIN_MASK | GUIDED;
 
 const STATUS_MASK: u64 = 0xff;
 const HALTED_SHIFT: u32 = 16;
@@ -297,14 +294,9 @@ const GENERATION_SHIFT: u32 = 32;
 
 /// The transitions: no other code writes the word.
 impl<K: 'static> G<K> {
-    /// (1) Holder only: a life begins.
+    /// (1) Holder only: a life begins (`Sched::start`).
     #[inline(always)]
-    pub(crate) fn start(&self, id: u64, pin: Option<usize>) {
-        self.id.store(id, Relaxed);
-        self.home.store(pin.map_or(ANYWHERE, |cpu| cpu as u32 + 1), Relaxed);
-        // The queue orders it for the CPU that runs the G, the fence for a CPU that
-        // only reads the word; no instruction on x86. Pairs with `handle_and_status`.
-        fence(Release);
+    pub(crate) fn start(&self) {
         self.step(Status::Dead, Status::Runnable, "not dead");
     }
 
@@ -312,7 +304,6 @@ impl<K: 'static> G<K> {
     #[inline(always)]
     pub(crate) fn execute(&self) {
         self.step(Status::Runnable, Status::Running, "not runnable");
-        self.set_expired(false);
     }
 
     /// (3) Holder only: the CPU that ran the G, which is off its stack.
@@ -322,13 +313,32 @@ impl<K: 'static> G<K> {
 
     /// (4) Caller: the running G itself, before another G can ready it (that is,
     /// before it unlocks the lock of the object it waits for). From here on
-    /// [`Sched::ready`](crate::Sched::ready) is not lost. `ready` takes the
-    /// returned handle.
+    /// [`Sched::ready`](crate::Sched::ready) is not lost. `ready` takes the handle of
+    /// [`G::to_park`].
     #[inline(always)]
-    pub fn begin_park(&'static self) -> Handle<K> {
-        let parking = self.step(Status::Running, Status::Parking, "not running");
-        // The halted-CPU field is zero: the G was running.
-        Handle { g: self, parked: parking ^ (Status::Parking as u64 ^ Status::Parked as u64) }
+    pub fn begin_park(&self) {
+        self.step(Status::Running, Status::Parking, "not running");
+    }
+
+    /// The handle by which the running G is readied once it parks. Caller: the G itself, before
+    /// [`G::begin_park`] if it calls that.
+    #[inline(always)]
+    pub fn to_park(&'static self) -> Handle<K> {
+        let running = self.word.load(Relaxed); // the halted-CPU field is zero
+        Handle { g: self, parked: running ^ (Status::Running as u64 ^ Status::Parked as u64) }
+    }
+
+    /// (10) The G waits under a lock, and its handle is [`G::to_park`]'s: parks it, where
+    /// [`G::begin_park`] and [`G::finish_park`] take two steps.
+    ///
+    /// Caller: the CPU that ran the G, context saved, off its stack, which has held the lock since
+    /// before the handle was stored, and frees it then (Go: parkunlock_c). No other CPU readies the
+    /// G by that handle before the lock is free; one that has an older handle leaves it alone until
+    /// here.
+    #[inline(always)]
+    pub fn park_locked(&self) {
+        fence(Release); // the saved context, for `ready` by an older handle
+        self.step(Status::Running, Status::Parked, "not running");
     }
 
     /// (5) Caller: the running G itself, after `begin_park`, when it need not
@@ -339,11 +349,9 @@ impl<K: 'static> G<K> {
         // and leaves it. Acquire, for what the readier wrote before.
         let word = self.word.load(Acquire);
         self.word.store(settled(word, Status::Running), Relaxed);
-        match status_of(word) {
-            Status::Parking => false,
-            Status::Woken => true,
-            _ => panic!("not parking"),
-        }
+        let was = status_of(word);
+        assert!(matches!(was, Status::Parking | Status::Woken), "not parking");
+        was == Status::Woken
     }
 
     /// The G parks, but its CPU keeps it and halts until it is readied: `ready`
@@ -368,57 +376,47 @@ impl<K: 'static> G<K> {
         self.status() == Status::Woken
     }
 
-    /// (8) Caller: the CPU that ran the G, context saved, off its stack. False if the G was
-    /// readied while it parked: the caller holds it, and must queue it. Else the CPU that
-    /// readies it holds it from here on.
+    /// (8) Parks the G (Go: park_m). Caller: the CPU that ran it, interrupts off, context saved,
+    /// off its stack. False if the G was readied since [`G::begin_park`]: the caller then calls
+    /// [`Sched::put_back`](crate::Sched::put_back). Else the CPU that readies it holds it from here
+    /// on.
     #[inline(always)]
-    #[must_use]
-    pub(crate) fn finish_park(&self) -> bool {
+    #[must_use = "if false, the G must be put back"]
+    pub fn finish_park(&self) -> bool {
         let word = self.word.load(Relaxed);
         let parked = word ^ (Status::Parking as u64 ^ Status::Parked as u64);
-        if word & STATUS_MASK == Status::Parking as u64
+        word & STATUS_MASK == Status::Parking as u64
             // Release: the saved context, for `ready`. Acquire: see `Handle::ready`.
             && self.word.compare_exchange(word, parked, Release, Acquire).is_ok()
-        {
-            return true;
-        }
+    }
+
+    /// The rest of (8): the G was readied while it parked. The caller holds it, and must queue
+    /// it.
+    pub(crate) fn unpark(&self) {
         let now = self.word.load(Acquire);
-        if status_of(now) != Status::Woken {
-            wrong_state("not parking");
-        }
+        assert!(status_of(now) == Status::Woken, "not parking");
         self.word.store(settled(now, Status::Runnable), Relaxed);
-        false
     }
 
-    /// (9) The CPU that ran the G, off its stack. Ends all handles.
-    pub(crate) fn exit(&self) {
+    /// (9) The CPU that ran the G, off its stack. Ends all handles. Of a G that the kernel keeps
+    /// until it starts it again, or gives to [`Sched::keep_dead`](crate::Sched::keep_dead); else
+    /// [`Sched::exited`](crate::Sched::exited).
+    pub fn exit(&self) {
+        debug_assert!(self.status() == Status::Running, "not running");
         let word = self.word.load(Relaxed);
-        if word & STATUS_MASK != Status::Running as u64 {
-            wrong_state("not running");
-        }
-        let dead = word ^ (Status::Running as u64 ^ Status::Dead as u64);
-        self.word.store(dead.wrapping_add(1 << GENERATION_SHIFT), Release); // pairs with `Handle::get`
+        // In one addition: from running to dead, and the next generation.
+        const ENDS: u64 = (1 << GENERATION_SHIFT) + Status::Dead as u64 - Status::Running as u64;
+        self.word.store(word.wrapping_add(ENDS), Release); // pairs with `Handle::get`
     }
 
-    /// The holder's transition: a load, a compare and a store. Returns the new
-    /// word.
+    /// The holder's transition, not locked: nothing else writes the word then. That the G was in
+    /// the state `from` is checked in checked builds only: it is the callers' promise, and the
+    /// simulator and the models test it.
     #[inline(always)]
-    fn step(&self, from: Status, to: Status, otherwise: &'static str) -> u64 {
-        let word = self.word.load(Relaxed);
-        if word & STATUS_MASK != from as u64 {
-            wrong_state(otherwise);
-        }
-        let word = word ^ (from as u64 ^ to as u64);
-        self.word.store(word, Relaxed);
-        word
+    fn step(&self, from: Status, to: Status, otherwise: &'static str) {
+        debug_assert!(self.status() == from, "{otherwise}");
+        self.word.store(self.word.load(Relaxed) ^ (from as u64 ^ to as u64), Relaxed);
     }
-}
-
-#[cold]
-#[inline(never)]
-#[track_caller]
-fn wrong_state(what: &'static str) -> ! {
-    panic!("{what}")
 }
 
 fn status_of(word: u64) -> Status {

@@ -23,6 +23,16 @@
 //! Rejected: a mask of the Ps that have Gs. Its owner would set a bit whenever its
 //! queue gets its first G and clear it after its last: two locked operations for every
 //! wake-up in a ping-pong, to spare a thief a load from each busy P.
+//!
+//! # The fence of a submit
+//!
+//! A submit whose last store into the queue was a swap needs none: the SeqCst swap and the SeqCst
+//! loads of [`Idle::needs_no_wake`] take its place. In their one order the swap is before or after
+//! the parker's fence; if it is before, the parker sees the G, else these loads, which are after
+//! the swap, see what the parker did before its fence. This assumes x86, where it is free: any swap
+//! is a full barrier there, and a SeqCst load a plain load. Loom treats SeqCst as AcqRel everywhere
+//! but in a fence, and gets a fence here. So the models do not check this path as it is compiled;
+//! the simulator does, whose memory is x86's.
 
 use crate::MAX_P;
 use crate::Wake;
@@ -73,23 +83,21 @@ impl Idle {
 
     /// How many Ps below `limit` are up and not idle.
     pub(crate) fn busy(&self, limit: usize) -> usize {
-        let busy = |w| self.online.below(limit, w) & !self.idle.below(limit, w);
-        (0..limit.div_ceil(64)).map(|w| busy(w).count_ones() as usize).sum()
+        let busy = |w| self.online.word(w) & !self.idle.word(w);
+        PSet::below(limit, busy).words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// The Ps below `acquired` without an idle bit, at this instant: only these can have
-    /// a G in their queue.
+    /// a G in their queue. There is one at least.
     pub(crate) fn busy_ps(&self, acquired: usize) -> PSet {
-        let mut busy = PSet([0; WORDS]);
-        for (w, word) in busy.0[..acquired.div_ceil(64)].iter_mut().enumerate() {
-            *word = below(acquired, w) & !self.idle.words[w].load(Acquire);
-        }
-        busy
+        PSet::below(acquired, |w| !self.idle.word(w))
     }
 
     /// Whether a P below `limit` is idle, or any P spins.
-    pub(crate) fn somebody_free(&self, limit: usize) -> bool {
-        self.spinning.load(Relaxed) != 0 || self.idle_ps(limit).next().is_some()
+    #[inline(always)]
+    pub(crate) fn has_free_p(&self, limit: usize) -> bool {
+        let is_counted = || self.counted.load(Relaxed) != 0;
+        self.spinning.load(Relaxed) != 0 || is_counted() && self.idle_ps(limit).next().is_some()
     }
 
     /// The idle Ps below `limit`, lowest first.
@@ -98,11 +106,13 @@ impl Idle {
     }
 
     /// Starts spinning, if few enough Ps spin: at most half of the busy Ps, but
-    /// always one. If it fails, another P spins.
+    /// always one. If it fails, another P spins. The Ps that are not counted as idle are
+    /// taken for busy: no mask is read.
     pub(crate) fn try_spin(&self, limit: usize) -> bool {
         let mut spinning = self.spinning.load(Relaxed);
         loop {
-            if spinning != 0 && 2 * spinning as usize >= self.busy(limit) {
+            let busy = || limit.saturating_sub(self.counted.load(Relaxed) as usize);
+            if spinning != 0 && 2 * spinning as usize >= busy() {
                 return false;
             }
             match self.spinning.compare_exchange_weak(spinning, spinning + 1, AcqRel, Relaxed) {
@@ -129,13 +139,14 @@ impl Idle {
         spinning: bool,
         has_work: impl FnOnce() -> bool,
     ) -> bool {
+        // lab 3 begin: park
         self.counted.fetch_add(1, AcqRel);
         self.idle.set(index);
         if spinning {
             self.spinning.fetch_sub(1, AcqRel);
         }
         // Orders the stores above before the loads of `has_work`; the partner is
-        // the fence in `wake_p`, or the swap before it.
+        // `submit_fence`, or the swap in its place.
         fence(SeqCst);
         // If there is work and this P may not spin, another P spins, and will check
         // after it: it either finds this work, or finds other work and wakes this
@@ -149,6 +160,7 @@ impl Idle {
             self.spinning.fetch_sub(1, AcqRel);
         }
         false
+        // lab 3 end
     }
 
     /// Clears the bit of an idle P; true for one caller. If a P that runs again is not
@@ -163,33 +175,28 @@ impl Idle {
     }
 
     /// Wakes one idle P below `limit`, unless a P spins (Go: wakep). Essay, "Submitting".
+    pub(crate) fn wake_p(&self, limit: usize) -> Wake {
+        submit_fence();
+        if self.needs_no_wake() { Wake::Nobody } else { self.wake_one(limit) }
+    }
+
+    /// Whether no P is idle, or a P spins, after the fence of a submit.
     ///
     /// Either load is enough by itself, so they may be done one after the other,
     /// first the one that decides where all Ps are busy. No P is idle: a P that
     /// parks later counts itself after this, hence after the fence, and checks
     /// again. A P spins: it checks again, or wakes another, when it stops.
-    ///
-    /// `after_swap`: the last store into the queue was a swap. The SeqCst swap and SeqCst
-    /// loads take the place of the fence: in their one order the swap is before or after
-    /// the parker's fence; if it is before, the parker sees the G, else these loads, which
-    /// are after the swap, see what the parker did before its fence. On x86 the swap is a
-    /// full barrier and the loads are plain.
     #[inline(always)]
-    pub(crate) fn wake_p(&self, limit: impl FnOnce() -> usize, after_swap: bool) -> Wake {
-        // Orders the submit before the loads below; the partner is the fence in
-        // `park`. Loom treats SeqCst as AcqRel everywhere but in a fence.
-        if (!after_swap || cfg!(loom)) && !planted!(NoFence) {
-            fence(SeqCst);
-        }
-        if self.counted.load(SeqCst) == 0 || self.spinning.load(SeqCst) != 0 {
-            return Wake::Nobody;
-        }
-        self.wake_one(limit())
+    pub(crate) fn needs_no_wake(&self) -> bool {
+        // lab 3 begin: needs_no_wake
+        self.counted.load(SeqCst) == 0 || self.spinning.load(SeqCst) != 0
+        // lab 3 end
     }
 
-    /// The rest of `wake_p`: no P seemed to spin, one seemed to be idle.
+    /// The rest of [`Idle::wake_p`]: no P seemed to spin, one seemed to be idle.
     #[cold]
-    fn wake_one(&self, limit: usize) -> Wake {
+    pub(crate) fn wake_one(&self, limit: usize) -> Wake {
+        // lab 3 begin: wake_one
         // One waker at a time: a waker that fails here sees a spinning P.
         while self.idle_ps(limit).next().is_some()
             && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
@@ -203,6 +210,7 @@ impl Idle {
             fence(SeqCst);
         }
         Wake::Nobody
+        // lab 3 end
     }
 
     /// Claims an idle P: the lowest, so that low CPUs stay warm and high ones
@@ -224,32 +232,73 @@ impl Idle {
     }
 }
 
+/// Orders a submit before the loads of [`Idle::needs_no_wake`]; the partner is the fence in
+/// [`Idle::park`].
+#[inline(always)]
+pub(crate) fn submit_fence() {
+    // lab 3 begin: submit_fence
+    if !planted!(NoFence) {
+        fence(SeqCst);
+    }
+    // lab 3 end
+}
+
 const WORDS: usize = MAX_P.div_ceil(64);
 
 /// A set of Ps as it was at one instant, word by word.
 #[derive(Clone, Copy)]
-pub(crate) struct PSet([u64; WORDS]);
+pub(crate) struct PSet {
+    words: [u64; WORDS],
+    /// All members are below this.
+    end: usize,
+}
 
 impl PSet {
+    /// The Ps below `end`, of which there is one, whose bits `word` has.
+    fn below(end: usize, word: impl Fn(usize) -> u64) -> Self {
+        let last = (end - 1) / 64;
+        let mut words = [0; WORDS];
+        for (w, bits) in words.iter_mut().enumerate().take(last + 1) {
+            *bits = word(w);
+        }
+        words[last] &= u64::MAX >> (63 - (end - 1) % 64);
+        PSet { words, end }
+    }
+
     /// Takes a P out.
     pub(crate) fn remove(&mut self, index: usize) {
-        self.0[index / 64] &= !bit(index);
+        self.words[index / 64] &= !bit(index);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().fold(0, |all, word| all | word) == 0
+        self.words.iter().fold(0, |all, word| all | word) == 0
     }
 
     /// Each member once, lowest first.
     pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
-        self.0.into_iter().enumerate().flat_map(|(w, bits)| indices(w, bits))
+        self.iter_from(0)
     }
 
-    /// Each member once, upwards from a random one and round. There is one at least.
-    pub(crate) fn iter_from(self, random: u32) -> impl Iterator<Item = usize> {
-        let len: u32 = self.0.iter().map(|word| word.count_ones()).sum();
-        let before = (random % len) as usize;
-        self.iter().skip(before).chain(self.iter().take(before))
+    /// Each member once, upwards from a random index and round. As in Go, a member is the first
+    /// the more often, the more indices right before it are not in the set.
+    pub(crate) fn iter_from(mut self, random: u32) -> impl Iterator<Item = usize> {
+        let start = ((u64::from(random) * self.end as u64) >> 32) as usize;
+        let last = (self.end - 1) / 64;
+        let (mut w, mut left) = (start / 64, last + 1);
+        // What is below `start` in its word comes at the end.
+        let from_start = u64::MAX << (start % 64);
+        let mut bits = self.words[w] & from_start;
+        self.words[w] &= !from_start;
+        core::iter::from_fn(move || {
+            while bits == 0 {
+                left = left.checked_sub(1)?;
+                w = if w == last { 0 } else { w + 1 };
+                bits = self.words[w % WORDS];
+            }
+            let lowest = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            Some(w * 64 + lowest)
+        })
     }
 }
 
@@ -278,11 +327,6 @@ impl PMask {
         self.words[index / 64].fetch_and(!bit(index), AcqRel) & bit(index) != 0
     }
 
-    /// Claims the lowest member. Low CPUs stay warm, high ones asleep.
-    pub(crate) fn claim_any(&self, limit: usize) -> Option<usize> {
-        self.members(limit).find(|&index| self.claim(index))
-    }
-
     /// Reads all words, for the common case that the set is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -290,29 +334,13 @@ impl PMask {
     }
 
     /// Members below `limit`, lowest first.
-    fn members(&self, limit: usize) -> impl Iterator<Item = usize> {
-        (0..limit.div_ceil(64)).flat_map(move |w| indices(w, self.below(limit, w)))
+    pub(crate) fn members(&self, limit: usize) -> impl Iterator<Item = usize> {
+        PSet::below(limit, |w| self.word(w)).iter()
     }
 
-    /// Members in word `w` that are below `limit`.
-    fn below(&self, limit: usize, w: usize) -> u64 {
-        self.words[w].load(Acquire) & below(limit, w)
+    fn word(&self, w: usize) -> u64 {
+        self.words[w].load(Acquire)
     }
-}
-
-/// The bits of word `w` that stand for indices below `limit`.
-fn below(limit: usize, w: usize) -> u64 {
-    let bits = limit.saturating_sub(w * 64).min(64) as u32;
-    1u64.checked_shl(bits).unwrap_or(0).wrapping_sub(1)
-}
-
-/// The indices that the bits of word `w` stand for, lowest first.
-fn indices(w: usize, mut bits: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let lowest = bits.trailing_zeros() as usize;
-        bits &= bits.checked_sub(1)?; // None: no more in this word
-        Some(w * 64 + lowest)
-    })
 }
 
 fn bit(index: usize) -> u64 {
@@ -339,7 +367,9 @@ mod tests {
             assert_eq!(idle.busy(acquired), busy.len());
             for random in [0, 1, 12_345, 0xdead_beef, u32::MAX] {
                 let mut seen: Vec<usize> = set.iter_from(random).collect();
-                assert_eq!(seen[0], busy[random as usize % busy.len()], "any can be first");
+                let from = ((u64::from(random) * acquired as u64) >> 32) as usize;
+                let first = busy.iter().find(|&&p| p >= from).unwrap_or(&busy[0]);
+                assert_eq!(seen[0], *first, "the first from there on");
                 seen.sort_unstable();
                 assert_eq!(seen, busy, "each of them once");
             }

@@ -27,18 +27,22 @@
 //! 3. **An interrupt** readies Gs by [`Sched::ready_from_interrupt`]; every
 //!    handler, also that of the interrupts of 2, ends with [`Sched::arrive`]
 //!    and, if it came upon a G, [`Sched::needs_timer`].
-//! 4. **The loop of an M**, on its own stack, interrupts off throughout:
-//!    [`Sched::find_runnable`] → [`Next::Run`]: send the wake-up; see to the
+//! 4. **The next G**, on the M's stack, interrupts off throughout: [`Sched::find_local`], and
+//!    if that finds none [`Sched::find_runnable`] → [`Next::Run`]: send the wake-up; see to the
 //!    [`Run::slice`] and its timer; switch to the G. → [`Next::Park`]: send the
 //!    wake-up, `sti; hlt` in one step, `cli`, and round again.
-//! 5. **A G stops**: it switches to the M's stack, its context saved, and the M
-//!    calls [`Sched::stopped`] with the reason ([`Stop`]); then 4. To park, the G
-//!    first calls [`G::begin_park`], *then* publishes that it waits (unlocks the
-//!    channel), *then* switches; a `ready` that comes after `begin_park` is recorded.
+//! 5. **A G stops**: it switches to the M's stack, its context saved, and the M says why:
+//!    [`Sched::exited`], [`Sched::expired`], [`Sched::displaced`], [`G::finish_park`] (if that
+//!    fails, [`Sched::put_back`]); then 4. Two methods take the next G in the same step, in the
+//!    common case: [`Sched::rotate`] if the G yields, and [`Sched::expire`] if its slice is over
+//!    and only such Gs wait. To park, the G first calls [`G::begin_park`], *then* publishes that it
+//!    waits (unlocks the channel), *then* switches; a `ready` that comes after `begin_park` is
+//!    recorded. Or it publishes its handle ([`G::to_park`]), switches with the lock still held, and
+//!    the M calls [`G::park_locked`] and frees the lock.
 //!
 //! # Submitting
 //!
-//! A CPU that makes a G runnable (`Sched::submit`, `Idle::wake_p`)
+//! A CPU that makes a G runnable (`Sched::submit`)
 //!
 //! 1. puts the G into a queue;
 //! 2. fence;
@@ -87,8 +91,8 @@
 //!
 //! # The inbox
 //!
-//! A G that must go to one CPU (pinned there, readied by an interrupt there, out of
-//! a call there) goes to that CPU's inbox, and that CPU is interrupted if the inbox
+//! A G that must go to one CPU (pinned there, readied by an interrupt there, or in a call
+//! and that CPU is idle) goes to that CPU's inbox, and that CPU is interrupted if the inbox
 //! was empty, whether it is idle or not. If it was not empty, the sender that found
 //! it empty has sent the interrupt or is about to. No idle bit is needed: the
 //! interrupt is pending if the CPU was about to halt. An M empties its inbox after
@@ -98,25 +102,24 @@
 //! # A G in a call
 //!
 //! A G that blocks in a call does so on the stack of its M, and is bound to that M
-//! until it is out of the call ([`G::enter_call`], [`G::exit_call`]): a CPU that
-//! runs the G puts that M in place of its own. That is too expensive in the middle
-//! of another G's slice. So a readied G goes where no G runs: to its old P if that
-//! is idle, else to another idle P, else to the global queue. A CPU may also keep G
+//! until it is out of the call: the CPU that runs the G next puts that M in place of
+//! its own, which takes it a few stores. So a G in a call is queued and stolen as any
+//! other; only when it is readied it goes to its old P if that is idle, where its data
+//! is ([`G::enter_call`], [`G::exit_call`]). A CPU may also keep G
 //! and P and halt until the call is over, as in Go ([`G::halt_on`], `sysmon`); the
 //! G's state word then names that CPU, so that the CPU that readies the G cannot
 //! miss that it must be interrupted.
 //!
 //! # Displacing
 //!
-//! A G that an interrupt readies while no P is idle and none spins runs at once, on
-//! the interrupted CPU: [`Sched::arrive`] puts it into the run-next slot, and the
-//! running G is displaced ([`Stop::Displace`]) into a slot behind that. The displaced G
-//! resumes before the ring, with the rest of its slice ([`Slice::Resumed`]), when
-//! the borrower that displaced it stops: its slice is lent, not lost. Of each slice
-//! the kernel lends half at most; when that is over the borrower goes to the ring's
-//! tail ([`Stop::Expire`]) with its run-next, and the displaced G resumes. A wake-up that comes during a loan runs at once as well, and sends
-//! the borrower to the ring's tail. Pinned Gs can be displaced, but displace no G:
-//! a thief may take the run-next slot.
+//! A G that an interrupt readies while no P is idle and none spins runs at once, on the interrupted
+//! CPU: [`Sched::arrive`] puts it into the run-next slot, and the running G is displaced
+//! ([`Sched::displaced`]) into a slot behind that. The displaced G resumes before the ring, with
+//! the rest of its slice ([`Slice::Resumed`]), when the borrower that displaced it stops: its slice
+//! is lent, not lost. Of each slice the kernel lends half at most; when that is over the borrower
+//! goes to the ring's tail ([`Sched::expired`]) with its run-next, and the displaced G resumes. A
+//! wake-up that comes during a loan runs at once as well, and sends the borrower to the ring's
+//! tail. Pinned Gs can be displaced, but displace no G: a thief may take the run-next slot.
 //!
 //! # Fairness: what is promised
 //!
@@ -131,7 +134,8 @@
 //! - **Global queue.** Of a G with *k* before it, the slice is at most the
 //!   (*k* + 1) · 61st to begin on any one P: each takes one in its turn, or more,
 //!   which then wait in its ring. About the (*k* / P)th when the local queues are
-//!   empty, as they are when all Gs are hogs.
+//!   empty, as they are when all Gs are hogs; and a G that yields alone on its P
+//!   lets the global queue through at once.
 //! - **Hogs** go round in one circle: a G whose slice ran out is taken alone,
 //!   oldest first. If the slices of all CPUs end in the same order each time, any
 //!   two hogs differ by at most two slices, for ever. A hog whose slice ends later
@@ -149,7 +153,10 @@
 //!   every other. It serves only Gs that no P holds.
 //! - **Handing a G directly to an idle CPU**: it moves away from its data, while
 //!   its parent is often about to wait and could have run it at once; and each
-//!   submit would cost an interrupt. (A G in a call has no such parent.)
+//!   submit would cost an interrupt.
+//! - **A G in a call to another idle P, else to the global queue**, as Go's exitsyscall
+//!   does. There the M of the call is a thread without a P. Here a CPU that has one
+//!   readies it.
 //! - **Waking on every submit**: most woken CPUs would find nothing. **Never
 //!   waking, only spinning**: eight spinning CPUs on two host cores starve each
 //!   other; an idle CPU must halt.
@@ -180,27 +187,28 @@
 //! | Go                         | here                                             |
 //! |----------------------------|--------------------------------------------------|
 //! | `newproc`, `gfget`         | [`Sched::start`], [`Sched::take_dead`]           |
-//! | `gdestroy`, `gfput`        | [`Sched::stopped`], [`Stop::Exit`]               |
-//! | `gopark`, `park_m`         | [`G::begin_park`] and the switch, [`Stop::Park`] |
+//! | `gdestroy`, `gfput`        | [`Sched::exited`], [`Sched::keep_dead`]          |
+//! | `gopark`, `park_m`         | [`G::begin_park`], [`G::finish_park`]            |
+//! | `parkunlock_c`             | [`G::park_locked`], and the kernel frees the lock |
 //! | `goready`                  | [`Sched::ready`]                                 |
 //! | `casgstatus`               | the transitions of [`Status`] (`G::step`)        |
 //! | `schedule`, `findRunnable` | [`Sched::find_runnable`]                         |
 //! | `runqput`                  | `Sched::submit`; [`Owner::push`]                 |
-//! | `runqget`                  | `Owner::get`                                     |
+//! | `runqget`                  | [`Owner::take_next`], [`Owner::pop`]             |
 //! | `runqgrab`, `runqsteal`    | [`Owner::steal`]                                 |
 //! | `runqputslow`              | `Owner::take_half`                               |
 //! | `globrunqget`              | `GlobalQueue::pop_batch`, `Sched::get_global`    |
 //! | `globrunqput`              | `GlobalQueue::push`                              |
 //! | `stealWork`                | `Sched::steal_work`                              |
-//! | `wakep`, `resetspinning`   | `Idle::wake_p`, `Sched::pay_wake`                |
+//! | `wakep`, `resetspinning`   | `Sched::submit`, `Idle::wake_p`; `Sched::pay_wake` |
 //! | `netpoll`, `injectglist`   | [`Sched::ready_from_interrupt`], [`Sched::arrive`] |
-//! | `goschedImpl`              | [`Stop::Yield`]; preempted: [`Stop::Expire`]     |
+//! | `goschedImpl`              | [`Sched::rotate`]; preempted: [`Sched::expire`]  |
 //! | `entersyscall`, `exitsyscall` | [`G::enter_call`], [`G::exit_call`]           |
-//! | `sysmon`, `retake`         | [`Sysmon`], [`retake`]                           |
+//! | `sysmon`, `retake`         | [`Sysmon`], [`Sched::retake`]                    |
 //! | `procresize`               | [`Sched::set_limit`]                             |
 //!
-//! Go's `handoffp` (the kernel's `hand_over`), `checkdead` (its `deadlock`) and
-//! `sudog` (the node of its wait queues) are the kernel's: this crate has no M and
+//! Go's `entersyscall` and `handoffp` (the kernel's `call` and `hand_over`), `checkdead` (its
+//! `deadlock`) and `sudog` (the node of its wait queues) are the kernel's: this crate has no M and
 //! no wait queue.
 //!
 //! # Lock order
@@ -223,19 +231,21 @@ mod runq;
 pub mod sim;
 mod sync;
 mod sysmon;
+pub mod system;
 
 pub use census::Place;
-pub use g::{G, Handle, Home, Status};
+pub use g::{G, Handle, Status};
 pub use list::{Inbox, List};
 pub use p::{P, PSlot, Random, Slice};
-pub use proc::{Order, Stop};
-pub use runq::{Owner, RunQueue};
-pub use sysmon::{CallSeen, Sysmon, retake};
+pub use proc::Order;
+pub use runq::{Owner, RunQueue, Unrotated};
+pub use sysmon::Sysmon;
 
 use idle::{Idle, PMask};
 use list::GlobalQueue;
-use p::Store;
+use proc::Store;
 use sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, const_fn};
+use system::Rings;
 
 /// The most Ps: one for each CPU that the kernel can have.
 pub const MAX_P: usize = 256;
@@ -247,15 +257,17 @@ pub const RUNQ_CAPACITY: usize = if cfg!(loom) {
 } else if cfg!(feature = "sim") {
     8
 } else {
-    256
+    1024
 };
 
-/// Gs that a full ring moves to the global queue (with the one that did not fit),
-/// and the most that a thief takes.
+/// Gs that a full ring moves to the global queue (with the one that did not fit).
 pub const RUNQ_HALF: usize = RUNQ_CAPACITY / 2;
 
+/// The most that a thief takes.
+pub const STEAL_MAX: usize = if RUNQ_HALF < 128 { RUNQ_HALF } else { 128 };
+
 /// The most Gs that a P takes from the global queue at once.
-pub const GLOBAL_BATCH_MAX: usize = RUNQ_HALF;
+pub const GLOBAL_BATCH_MAX: usize = STEAL_MAX;
 
 /// Slices after which the global queue is checked before the local one. A prime, so
 /// that it resonates with no program's own period.
@@ -324,7 +336,7 @@ pub struct Arrival {
     pub wake: Wake,
     /// A G waits in the run-next slot that no other P can take at once. If the
     /// interrupt hit a G that may be preempted, and wake-ups have had less than
-    /// their share of its slice, that G is to leave ([`Stop::Displace`]). If not,
+    /// their share of its slice, that G is to leave ([`Sched::displaced`]). If not,
     /// nothing is lost.
     pub displace: bool,
 }
@@ -347,15 +359,12 @@ pub struct Run<K: 'static> {
     pub slice: Slice,
     /// The CPU to wake first.
     pub wake: Wake,
-    /// Whether it was not simply the next of the P's own queue: then time has passed,
-    /// there may be a wake-up to send, and a steal ([`P::take_stolen`]).
-    pub searched: bool,
 }
 
 /// The scheduler: the state that all Ps share.
 ///
 /// ```
-/// use sched::{G, Next, PSlot, Sched, Status, Stop};
+/// use sched::{G, Next, PSlot, Sched, Status};
 ///
 /// static SLOTS: [PSlot<&str>; 2] = [const { PSlot::new() }; 2];
 /// static SCHED: Sched<&str> = Sched::new(&SLOTS);
@@ -365,7 +374,7 @@ pub struct Run<K: 'static> {
 /// let _ = SCHED.start(&mut p, &HELLO, None);
 /// let Next::Run(run) = SCHED.find_runnable(&mut p) else { panic!("nothing to run") };
 /// assert_eq!(run.g.kernel, "hello");
-/// let _ = SCHED.stopped(&mut p, run.g, Stop::Exit);
+/// assert!(SCHED.exited(&mut p, run.g));
 /// assert_eq!(HELLO.status(), Status::Dead);
 /// assert!(matches!(SCHED.find_runnable(&mut p), Next::Park(_)));
 /// ```
@@ -391,6 +400,8 @@ pub struct Sched<K: 'static> {
     free: Lines<Store<K>>,
     // Written when a P has used up its batch of ids.
     next_id: Lines<AtomicU64>,
+    // Written when an M is made that has a ring of its own; none in Go.
+    rings: Lines<Rings<K>>,
 }
 
 /// A value on cache lines of its own: two of 64 bytes, as CPUs fetch them in pairs.
@@ -422,6 +433,7 @@ impl<K: Sync + 'static> Sched<K> {
                 global: Lines(GlobalQueue::new()),
                 free: Lines(Store::new()),
                 next_id: Lines(AtomicU64::new(0)),
+                rings: Lines(Rings::new()),
             }
         }
     }
@@ -429,9 +441,10 @@ impl<K: Sync + 'static> Sched<K> {
     /// The P of `index`, for the first caller only; it counts as busy from now on.
     /// `seed` starts the generator that orders its stealing.
     pub fn acquire(&self, index: usize, seed: u64) -> Option<P<K>> {
-        let p = P::new(index, self.slots.get(index)?, seed)?;
+        let mut p = P::new(index, self.slots.get(index)?, seed)?;
         self.acquired.fetch_max(index + 1, AcqRel);
         self.idle.bring_up(index);
+        p.marks.set_if(p::Marks::LIMITED, index >= self.limit());
         Some(p)
     }
 
@@ -486,12 +499,6 @@ impl<K: Sync + 'static> Sched<K> {
     #[must_use]
     pub fn is_idle(&self, index: usize) -> bool {
         index < self.slots.len() && self.idle.is_idle(index)
-    }
-
-    /// Whether a P is idle or spins.
-    #[must_use]
-    pub fn somebody_free(&self) -> bool {
-        self.idle.somebody_free(self.limit())
     }
 
     /// Numbers for statistics: each may be stale at once.

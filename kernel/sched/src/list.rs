@@ -4,7 +4,7 @@
 //! inbox, a free list, a batch in transit. So a G is in at most one of them, and
 //! inserting it never allocates. Used by every queue but the ring.
 //!
-//! The crate's only `unsafe` block is here, in [`Link`].
+//! The crate's `unsafe` code is here, in [`Link`], and where `runq` takes a G from a slot.
 
 use crate::g::G;
 use crate::sync::{
@@ -30,12 +30,24 @@ impl<K: Sync + 'static> Link<K> {
         as_g(self.0.load(order))
     }
 
+    /// The G, without a test.
+    ///
+    /// # Safety
+    /// There is one.
+    #[inline(always)]
+    pub(crate) unsafe fn load_some(&self, order: Ordering) -> &'static G<K> {
+        let g = self.load(order);
+        debug_assert!(g.is_some(), "empty slot");
+        // SAFETY: the caller's promise.
+        unsafe { g.unwrap_unchecked() }
+    }
+
     pub(crate) fn store(&self, g: Option<&'static G<K>>, order: Ordering) {
         self.0.store(as_ptr(g), order);
     }
 
     /// Stores `g` and returns the G that was here before.
-    /// SeqCst for `Idle::wake_p`; on x86 it costs nothing more.
+    /// SeqCst for `Sched::submit`; on x86 it costs nothing more.
     #[inline(always)]
     pub(crate) fn swap(&self, g: Option<&'static G<K>>) -> Option<&'static G<K>> {
         as_g(self.0.swap(as_ptr(g), SeqCst))
@@ -50,6 +62,12 @@ impl<K: Sync + 'static> Link<K> {
 
     pub(crate) fn is_null(&self) -> bool {
         self.0.load(Acquire).is_null()
+    }
+
+    /// Whether both are null, in one test.
+    #[inline(always)]
+    pub(crate) fn are_null(&self, other: &Link<K>) -> bool {
+        self.0.load(Acquire).addr() | other.0.load(Acquire).addr() == 0
     }
 }
 
@@ -139,7 +157,8 @@ impl<K: Sync + 'static> List<K> {
 /// assert!(core::ptr::eq(INBOX.take_all().pop().unwrap(), &A));
 /// ```
 pub struct Inbox<K: 'static> {
-    newest: Link<K>,
+    /// Its link leads to the next older one.
+    pub(crate) newest: Link<K>,
 }
 
 impl<K: Sync + 'static> Inbox<K> {
@@ -182,11 +201,6 @@ impl<K: Sync + 'static> Inbox<K> {
         list
     }
 
-    /// The newest G; its link leads to the next older one. For a census.
-    pub(crate) fn newest(&self) -> Option<&'static G<K>> {
-        self.newest.load(Relaxed)
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.newest.is_null()
     }
@@ -195,9 +209,8 @@ impl<K: Sync + 'static> Inbox<K> {
 /// The global queue, for Gs that no P holds: a list under a spin lock. Callers: any CPU,
 /// interrupts off.
 ///
-/// It gets the Gs that did not fit in a ring, the Gs whose slice ran out, and the Gs
-/// whose call is over while all CPUs are busy. All Ps take from it, by the rules in
-/// `proc`.
+/// It gets the Gs that did not fit in a ring, the Gs whose slice ran out, and the Gs of
+/// Ps beyond the limit. All Ps take from it, by the rules in `proc`.
 ///
 /// **Batches.** A batch saves locks, but it deals Gs out unevenly: the P that took
 /// four runs each of them a quarter as often as the P that took one. That is soon
@@ -205,9 +218,9 @@ impl<K: Sync + 'static> Inbox<K> {
 /// whose slice ran out is taken alone: a batch ends before it. All hogs then go
 /// round in one circle, whichever P they began on.
 pub(crate) struct GlobalQueue<K: 'static> {
-    lock: SpinLock,
+    pub(crate) lock: SpinLock,
     // Written under the lock only.
-    head: Link<K>,
+    pub(crate) head: Link<K>,
     tail: Link<K>,
     // Written under the lock, read by any CPU.
     len: AtomicUsize,
@@ -243,6 +256,19 @@ impl<K: Sync + 'static> GlobalQueue<K> {
         });
     }
 
+    /// Inserts one G at the head: it is taken first.
+    pub(crate) fn push_front(&self, g: &'static G<K>) {
+        self.lock.with(|| {
+            let head = self.head.load(Relaxed);
+            g.next.store(head, Relaxed);
+            self.head.store(Some(g), Relaxed);
+            if head.is_none() {
+                self.tail.store(Some(g), Relaxed);
+            }
+            self.len.store(self.len() + 1, Release);
+        });
+    }
+
     /// Takes the oldest G and, unless its slice ran out, the Gs behind it up to
     /// `limit` in all, or up to one whose slice ran out (Go: globrunqgetbatch). An empty
     /// queue costs one load and no lock.
@@ -254,6 +280,7 @@ impl<K: Sync + 'static> GlobalQueue<K> {
             let Some(first) = self.head.load(Relaxed) else { return List::new() };
             let after = |g: &'static G<K>| g.next.load(Relaxed).expect("broken list");
             let most = if first.is_expired() { 1 } else { limit.min(self.len()) };
+            first.set_expired(false);
             // A walk and one cut: the Gs stay linked.
             let (mut last, mut len) = (first, 1);
             while len < most && !after(last).is_expired() {
@@ -269,6 +296,27 @@ impl<K: Sync + 'static> GlobalQueue<K> {
         })
     }
 
+    /// Appends `g`, whose slice has run out, and takes the oldest G, if that G's slice ran out too.
+    /// Otherwise returns None and changes nothing. It does what `push` and `pop_batch` do, with the
+    /// lock taken once, and no CPU sees the queue empty in between.
+    #[inline(always)]
+    pub(crate) fn rotate(&self, g: &'static G<K>) -> Option<&'static G<K>> {
+        if self.is_empty() {
+            return None;
+        }
+        self.lock.with(|| {
+            let first = self.head.load(Relaxed).filter(|first| first.is_expired())?;
+            let tail = self.tail.load(Relaxed)?;
+            g.stop(); // before another CPU can take it
+            g.set_expired(true);
+            tail.next.store(Some(g), Relaxed); // before the next line: both may be one G
+            self.head.store(first.next.load(Relaxed), Relaxed);
+            self.tail.store(Some(g), Relaxed);
+            first.set_expired(false);
+            Some(first)
+        })
+    }
+
     /// How many Gs wait here. Without the lock: it may be stale at once. A CPU that
     /// sees a G gone also sees what its taker did before (Acquire, Release): for
     /// example, that it put the G that yielded into its ring.
@@ -279,10 +327,5 @@ impl<K: Sync + 'static> GlobalQueue<K> {
     /// Whether the queue is empty. Without the lock.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// The oldest G. For a census: no G moves meanwhile.
-    pub(crate) fn front(&self) -> Option<&'static G<K>> {
-        self.head.load(Relaxed)
     }
 }

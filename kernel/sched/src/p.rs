@@ -8,13 +8,14 @@
 //!
 //! What a P does with Gs is in `proc`; parking and waking are in `idle`.
 
+use crate::Lines;
 use crate::g::G;
-use crate::list::{Inbox, Link, List};
+use crate::list::{Inbox, List};
+use crate::proc::{Found, Free};
 use crate::runq::{Owner, RunQueue};
-use crate::sync::{
-    Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, SpinLock, const_fn,
-};
-use crate::{FREE_PILE, Lines, Wake};
+use crate::sync::{Acquire, AtomicPtr, AtomicU64, Relaxed, Release, const_fn};
+use crate::system::Places;
+use core::ptr;
 
 /// The part of a P that other CPUs see.
 ///
@@ -24,9 +25,12 @@ use crate::{FREE_PILE, Lines, Wake};
 #[repr(C, align(128))]
 pub struct PSlot<K: 'static> {
     // The owner writes, any CPU reads.
-    tick: AtomicU32,
     steals: AtomicU64,
     stolen: AtomicU64,
+    pub(crate) scanned: AtomicU64,
+    pub(crate) queue_locks: AtomicU64,
+    /// The ring that the P has now, if that is not `runq` (`system::distributed`).
+    other_ring: AtomicPtr<RunQueue<K>>,
     // The owner pushes, any CPU steals.
     pub(crate) runq: Lines<RunQueue<K>>,
     // Any CPU pushes, the owner takes.
@@ -39,19 +43,34 @@ impl<K: Sync + 'static> PSlot<K> {
         #[must_use]
         pub fn new() -> Self {
             PSlot {
-                tick: AtomicU32::new(0),
                 steals: AtomicU64::new(0),
                 stolen: AtomicU64::new(0),
+                scanned: AtomicU64::new(0),
+                queue_locks: AtomicU64::new(0),
+                other_ring: AtomicPtr::new(ptr::null_mut()),
                 runq: Lines(RunQueue::new()),
                 inbox: Lines(Inbox::new()),
             }
         }
     }
 
+    /// The ring that the P has now. Any CPU; for diagnosis, and for models.
+    #[must_use]
+    pub fn ring(&self) -> &RunQueue<K> {
+        // SAFETY: written in `came_with` alone, with a ring that lives for ever, and `&mut` of
+        // which does not exist; `RunQueue<K>: Sync` as `K: Sync`.
+        unsafe { self.other_ring.load(Acquire).as_ref() }.unwrap_or(&self.runq)
+    }
+
+    /// The P goes on with that ring, which lives for ever.
+    pub(crate) fn came_with(&self, ring: &RunQueue<K>) {
+        self.other_ring.store(ptr::from_ref(ring).cast_mut(), Release); // pairs with `ring`
+    }
+
     /// How many slices began here, wrapping. Any CPU; for diagnosis.
     #[must_use]
     pub fn tick(&self) -> u32 {
-        self.tick.load(Relaxed)
+        self.ring().tick.load(Relaxed)
     }
 
     /// How many times this P stole. Any CPU; for diagnosis.
@@ -64,12 +83,6 @@ impl<K: Sync + 'static> PSlot<K> {
     #[must_use]
     pub fn stolen(&self) -> u64 {
         self.stolen.load(Relaxed)
-    }
-
-    /// How many Gs wait in its ring and before it. Any CPU; for diagnosis.
-    #[must_use]
-    pub fn queued(&self) -> usize {
-        self.runq.len()
     }
 }
 
@@ -94,10 +107,10 @@ pub struct P<K: 'static> {
     /// Unused ids of this P's batch, each less one.
     pub(crate) ids: core::ops::Range<u64>,
     pub(crate) random: Random,
-    /// The CPU to wake after a search.
-    pub(crate) wake: Wake,
     /// Victim of the last steal and how many Gs, until `take_stolen`.
     pub(crate) stolen: Option<(usize, u32)>,
+    /// Where ready Gs wait, if not as in Go. [`Marks::GUIDED`] is set then, for ever.
+    pub(crate) places: Option<&'static dyn Places<K>>,
 }
 
 impl<K: Sync + 'static> P<K> {
@@ -113,8 +126,8 @@ impl<K: Sync + 'static> P<K> {
             free: Free::new(),
             ids: 0..0,
             random: Random(seed ^ (index as u64) << 32),
-            wake: Wake::Nobody,
             stolen: None,
+            places: None,
         })
     }
 
@@ -132,8 +145,9 @@ impl<K: Sync + 'static> P<K> {
 
     /// Whether no G waits on this P (its inbox not counted).
     #[must_use]
+    #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.runq.is_empty() && self.pinned.is_empty()
     }
 
     /// Victim and number of Gs of the steal since the last call: for diagnosis,
@@ -144,12 +158,22 @@ impl<K: Sync + 'static> P<K> {
     }
 
     pub(crate) fn tick(&self) -> u32 {
-        self.slot.tick.load(Relaxed) // written by the owner alone
+        self.runq.tick.load(Relaxed) // written by the owner alone
     }
 
     /// Counts a slice that begins.
-    pub(crate) fn count_slice(&mut self) {
-        self.slot.tick.store(self.tick().wrapping_add(1), Relaxed);
+    pub fn count_slice(&mut self) {
+        self.runq.tick.store(self.tick().wrapping_add(1), Relaxed);
+    }
+
+    /// A G that was taken from a queue is to be run, on that slice (Go: execute).
+    #[inline(always)]
+    pub(crate) fn execute(&mut self, (g, slice): Found<K>) -> Found<K> {
+        g.execute();
+        if slice == Slice::New {
+            self.count_slice();
+        }
+        (g, slice)
     }
 
     /// Counts a steal of so many Gs from `victim`.
@@ -160,7 +184,8 @@ impl<K: Sync + 'static> P<K> {
     }
 
     /// Whether only the P's own queue matters now: the P does not return from a
-    /// halt, owes no wake-up and has no pinned G.
+    /// halt, owes no wake-up, has no pinned and no displaced G, is not guided (`system`) and
+    /// is below the limit.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.marks.0 == 0
@@ -172,28 +197,39 @@ impl<K: Sync + 'static> P<K> {
     }
 
     /// Takes any G: the ring and the pinned Gs by turns while both have some.
-    pub(crate) fn pop(&mut self) -> Option<(&'static G<K>, Slice)> {
+    pub(crate) fn pop(&mut self) -> Option<Found<K>> {
         let odd_slice = !self.tick().is_multiple_of(2);
         let pinned_has_turn = self.runq.front_len() == 0
             && (self.resumes_pinned || odd_slice && !self.pinned.is_empty());
         if pinned_has_turn {
             // A G that has just yielded to this one is one more in the ring.
             self.marks.set(Marks::OWES_WAKE);
-        } else if let Some(found) = self.runq.get() {
+        } else if let Some(found) = self.get() {
             return Some(found);
         }
         self.pop_pinned()
     }
 
+    /// Takes the G of its own queue that is to run next, and says on which slice: the run-next G,
+    /// the displaced G, or the oldest G of the ring.
+    pub(crate) fn get(&mut self) -> Option<Found<K>> {
+        if let Some(g) = self.runq.take_next() {
+            return Some((g, Slice::Inherited));
+        }
+        self.marks.take(Marks::DISPLACED); // it is taken now, or a thief has taken it
+        let displaced = self.runq.take_displaced().map(|g| (g, Slice::Resumed));
+        displaced.or_else(|| self.runq.pop().map(|g| (g, Slice::New)))
+    }
+
     /// Takes the first of the pinned Gs.
-    pub(crate) fn pop_pinned(&mut self) -> Option<(&'static G<K>, Slice)> {
+    pub(crate) fn pop_pinned(&mut self) -> Option<Found<K>> {
         let resumes = core::mem::take(&mut self.resumes_pinned);
         let slice = if resumes { Slice::Resumed } else { Slice::New };
         let first = self.pinned.pop();
         if self.pinned.is_empty() {
             self.marks.take(Marks::PINNED);
         }
-        first.map(|g| (g, slice))
+        first.inspect(|g| g.set_expired(false)).map(|g| (g, slice))
     }
 
     /// Appends `g`, which is pinned here, to the pinned Gs.
@@ -229,6 +265,22 @@ impl Marks {
     pub(crate) const OWES_WAKE: u32 = 1 << 2;
     /// The P has pinned Gs.
     pub(crate) const PINNED: u32 = 1 << 3;
+    /// The P is beyond the limit, or was when it saw the limit last.
+    pub(crate) const LIMITED: u32 = 1 << 4;
+    /// The only G of the P's queues is one that has just yielded, and the global queue comes
+    /// before it.
+    pub(crate) const ALONE: u32 = 1 << 5;
+    /// The P has put a G into the displaced slot, and has not checked that since.
+    pub(crate) const DISPLACED: u32 = 1 << 6;
+    /// The system is asked where a G waits.
+    pub(crate) const GUIDED: u32 = 1 << 7;
+    /// A ring has left this P with Gs in it (`system::distributed`), and they may wait there still.
+    pub(crate) const LEFT_GS: u32 = 1 << 8;
+
+    /// Whether any other bit is set.
+    pub(crate) fn has_other(&self, bit: u32) -> bool {
+        self.0 & !bit != 0
+    }
 
     pub(crate) fn has(&self, bit: u32) -> bool {
         self.0 & bit != 0
@@ -265,124 +317,6 @@ pub enum Slice {
     Resumed,
 }
 
-/// A pile of dead Gs, linked by `next`.
-struct Pile<K: 'static> {
-    top: Option<&'static G<K>>,
-    len: usize,
-}
-
-/// The dead Gs of one P, to be recycled.
-///
-/// A G that ends goes on top of the current pile, and the next G that is started here
-/// is taken off it: the most recent, whose stack is warm. When the current pile is full
-/// it becomes the spare, and the old spare goes to the common store; when it is empty
-/// it is replaced by the spare, else from the store. Piles move as wholes, so a G costs
-/// the same few instructions whether ten are started at a time or ten thousand, and
-/// between two visits to the store there is at least a pile's worth of Gs.
-pub(crate) struct Free<K: 'static> {
-    at_hand: Pile<K>,
-    /// Full or empty.
-    behind: Pile<K>,
-}
-
-impl<K: Sync + 'static> Free<K> {
-    const NONE: Pile<K> = Pile { top: None, len: 0 };
-
-    pub(crate) const fn new() -> Self {
-        Free { at_hand: Self::NONE, behind: Self::NONE }
-    }
-
-    /// How many Gs both piles hold.
-    pub(crate) fn len(&self) -> usize {
-        self.at_hand.len + self.behind.len
-    }
-
-    /// Pops the G that was pushed last, else one from the store (Go: gfget).
-    #[inline(always)]
-    pub(crate) fn pop(&mut self, store: &Store<K>) -> Option<&'static G<K>> {
-        if self.at_hand.top.is_none() {
-            self.refill(store);
-        }
-        let g = self.at_hand.top?;
-        self.at_hand.top = g.next.load(Relaxed);
-        self.at_hand.len -= 1;
-        Some(g)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn refill(&mut self, store: &Store<K>) {
-        self.at_hand = core::mem::replace(&mut self.behind, Self::NONE);
-        if self.at_hand.len == 0 {
-            self.at_hand = store.take().unwrap_or(Self::NONE);
-        }
-    }
-
-    /// Puts `g`, which no queue holds, on top (Go: gfput).
-    #[inline(always)]
-    pub(crate) fn push(&mut self, store: &Store<K>, g: &'static G<K>) {
-        if self.at_hand.len == FREE_PILE {
-            self.make_room(store);
-        }
-        g.next.store(self.at_hand.top, Relaxed);
-        self.at_hand.top = Some(g);
-        self.at_hand.len += 1;
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn make_room(&mut self, store: &Store<K>) {
-        let full = core::mem::replace(&mut self.at_hand, Self::NONE);
-        if let Some(top) = core::mem::replace(&mut self.behind, full).top {
-            store.put(top);
-        }
-    }
-}
-
-/// Full piles of dead Gs, for all Ps. Callers: any CPU, interrupts off.
-pub(crate) struct Store<K: 'static> {
-    lock: SpinLock,
-    /// The top of the pile that was put here last; `pile` links it to the next
-    /// pile. Written under the lock only.
-    newest: Link<K>,
-    /// How many piles. Written under the lock, read by any CPU.
-    len: AtomicUsize,
-}
-
-impl<K: Sync + 'static> Store<K> {
-    const_fn! {
-        pub(crate) fn new() -> Self {
-            Store { lock: SpinLock::new(), newest: Link::null(), len: AtomicUsize::new(0) }
-        }
-    }
-
-    /// How many Gs there are.
-    pub(crate) fn len(&self) -> usize {
-        self.len.load(Acquire) * FREE_PILE // pairs with `put` and `take`
-    }
-
-    fn put(&self, top: &'static G<K>) {
-        self.lock.with(|| {
-            top.pile.store(self.newest.load(Relaxed), Relaxed);
-            self.newest.store(Some(top), Relaxed);
-            self.len.store(self.len.load(Relaxed) + 1, Release); // pairs with `take`
-        });
-    }
-
-    /// An empty store costs one load and no lock.
-    fn take(&self) -> Option<Pile<K>> {
-        if self.len.load(Acquire) == 0 {
-            return None;
-        }
-        self.lock.with(|| {
-            let top = self.newest.load(Relaxed)?;
-            self.newest.store(top.pile.load(Relaxed), Relaxed);
-            self.len.store(self.len.load(Relaxed) - 1, Release);
-            Some(Pile { top: Some(top), len: FREE_PILE })
-        })
-    }
-}
-
 /// A small generator (SplitMix64), from any seed: this is its state.
 pub struct Random(pub u64);
 
@@ -411,52 +345,14 @@ impl Random {
 #[cfg(all(test, not(any(loom, feature = "sim"))))]
 mod tests {
     use super::*;
-    extern crate std;
-    use std::{boxed::Box, vec::Vec};
-
-    fn gs(n: usize) -> Vec<&'static G<usize>> {
-        (0..n).map(|i| &*Box::leak(Box::new(G::new(i)))).collect()
-    }
 
     #[test]
     fn slots_of_two_ps_and_fields_of_two_writers_share_no_cache_line() {
         use core::mem::offset_of;
         type Slot = PSlot<()>;
-        assert!(offset_of!(Slot, stolen) < 128 && size_of::<Slot>().is_multiple_of(128));
+        assert!(offset_of!(Slot, other_ring) < 128 && size_of::<Slot>().is_multiple_of(128));
         let [runq, inbox] = [offset_of!(Slot, runq), offset_of!(Slot, inbox)];
         assert_eq!((align_of::<Slot>(), runq % 128, inbox % 128), (128, 0, 0));
         assert!(runq >= 128 && inbox >= runq + size_of::<RunQueue<()>>());
-    }
-
-    #[test]
-    fn the_last_to_end_is_the_first_to_be_used_again() {
-        let (store, mut free) = (Store::new(), Free::new());
-        gs(5 * FREE_PILE + 7).into_iter().for_each(|g| free.push(&store, g));
-        let out: Vec<_> = core::iter::from_fn(|| free.pop(&store)).map(|g| g.kernel).collect();
-        assert_eq!(out, (0..5 * FREE_PILE + 7).rev().collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn what_ends_on_one_p_is_used_again_on_another() {
-        let (store, mut one, mut other) = (Store::new(), Free::new(), Free::new());
-        gs(4 * FREE_PILE).into_iter().for_each(|g| one.push(&store, g));
-        let mut out: Vec<_> = core::iter::from_fn(|| other.pop(&store)).map(|g| g.kernel).collect();
-        assert_eq!(out.len(), 2 * FREE_PILE, "all that one does not keep");
-        out.extend(core::iter::from_fn(|| one.pop(&store)).map(|g| g.kernel));
-        out.sort_unstable();
-        assert!(out.into_iter().eq(0..4 * FREE_PILE), "each of them once");
-    }
-
-    #[test]
-    fn a_p_that_starts_and_ends_by_turns_leaves_the_store_alone() {
-        let (store, mut free) = (Store::new(), Free::new());
-        let mut gs = gs(2 * FREE_PILE).into_iter();
-        gs.by_ref().take(FREE_PILE + 1).for_each(|g| free.push(&store, g));
-        for _ in 0..10 {
-            // Back and forth over the edge of a pile.
-            let two = [free.pop(&store), free.pop(&store)].map(|g| g.expect("there are some"));
-            two.into_iter().for_each(|g| free.push(&store, g));
-            assert_eq!(store.len.load(Relaxed), 0);
-        }
     }
 }

@@ -7,6 +7,9 @@
 //! missing fence has its effect here, too.
 //!
 //! A machine belongs to one thread; each test thread has its own.
+//!
+//! A run can be recorded ([`plan`], [`take_log`]): each access with its value and its calls.
+//! Two runs of one seed are the same whether recorded or not.
 
 extern crate std;
 
@@ -14,8 +17,10 @@ use crate::p::Random;
 use core::marker::PhantomData;
 use core::sync::atomic::AtomicU64 as Word;
 use core::sync::atomic::Ordering::{self, SeqCst};
+use std::backtrace::Backtrace;
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::string::{String, ToString};
 use std::vec::Vec;
 
 /// Mistakes that the simulation plants, to check that it finds them.
@@ -39,6 +44,10 @@ pub enum Planted {
     ClaimFirst,
     /// A P that comes out of a halt leaves its idle bit set.
     KeepIdleBit,
+    /// A system puts a G into its queue, and no CPU is woken for it.
+    PutAndForget,
+    /// A P that parks does not check the rings of Ms that have left.
+    SkipRingsOfMs,
 }
 
 /// No CPU: see [`set_cpu`].
@@ -56,9 +65,61 @@ struct Machine {
     random: Random,
     /// One access in this many may switch.
     every: u32,
+    /// Switches that chance asked for, and those of them that happened.
+    switches: u64,
+    switched: u64,
+    /// The last steps, if they are recorded.
+    log: VecDeque<Step>,
+    /// Objects by their first address: their size and name.
+    names: BTreeMap<usize, (usize, String)>,
+    plan: Plan,
+}
+
+/// How the next machines of this thread differ from what their seeds say.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// How many of the last steps are recorded.
+    pub steps: usize,
+    /// Switches that do not happen, by number: ranges, sorted.
+    pub left_out: Vec<core::ops::Range<u64>>,
+}
+
+/// A step of a recorded run.
+#[derive(Debug)]
+pub struct Step {
+    /// The CPU that made it.
+    pub cpu: usize,
+    /// What it did.
+    pub what: What,
+    /// The object that the word belongs to, if it has a name ([`name`]).
+    pub object: Option<String>,
+    /// The calls that led to it.
+    pub calls: Backtrace,
+}
+
+/// What a step did. Values are shown by [`name`] where they are addresses of named objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Read this value.
+    Read(String),
+    /// Put this value into the CPU's store buffer.
+    Store(String),
+    /// A store left the buffer: from here on other CPUs see it.
+    Visible(String),
+    /// Changed the word in a locked operation, from and to.
+    Change(String, String),
+    /// A compare-exchange that failed, with what it found.
+    Refused(String),
+    /// A full fence.
+    Fence,
+    /// A spin hint.
+    Spin,
+    /// The simulation says this ([`note`]).
+    Note(String),
 }
 
 std::thread_local! {
+    static PLAN: RefCell<Plan> = const { RefCell::new(Plan { steps: 0, left_out: Vec::new() }) };
     static MACHINE: RefCell<Machine> = const {
         RefCell::new(Machine {
             switch: None,
@@ -67,8 +128,46 @@ std::thread_local! {
             planted: None,
             random: Random(1),
             every: 1,
+            switches: 0,
+            switched: 0,
+            log: VecDeque::new(),
+            names: BTreeMap::new(),
+            plan: Plan { steps: 0, left_out: Vec::new() },
         })
     };
+}
+
+/// Sets the plan for the machines that begin on this thread from now on.
+pub fn plan(plan: Plan) {
+    PLAN.set(plan);
+}
+
+/// The last steps of the machine that ended.
+#[must_use]
+pub fn take_log() -> Vec<Step> {
+    MACHINE.with_borrow_mut(|m| core::mem::take(&mut m.log).into())
+}
+
+/// How many switches chance asked for in the machine that ended, and how many of them happened.
+#[must_use]
+pub fn switches() -> (u64, u64) {
+    MACHINE.with_borrow(|m| (m.switches, m.switched))
+}
+
+/// Names an object for the log. Does nothing if no log is kept.
+pub fn name<T>(object: &T, called: impl FnOnce() -> String) {
+    if PLAN.with_borrow(|plan| plan.steps > 0) {
+        let (at, called) = (core::ptr::from_ref(object).addr(), called());
+        MACHINE.with_borrow_mut(|m| m.names.insert(at, (size_of::<T>(), called)));
+    }
+}
+
+/// Says something in the log, in the name of the CPU that runs now.
+pub fn note(text: impl FnOnce() -> String) {
+    if MACHINE.with_borrow(|m| m.plan.steps > 0 && m.cpu != NOBODY) {
+        let said = What::Note(text());
+        MACHINE.with_borrow_mut(|m| m.record(None, said));
+    }
 }
 
 /// Begins a simulation on this thread: `switch` is called at one in `every`
@@ -82,6 +181,11 @@ pub fn begin(cpus: usize, seed: u64, every: u32, planted: Option<Planted>, switc
             planted,
             random: Random(seed),
             every,
+            switches: 0,
+            switched: 0,
+            log: VecDeque::new(),
+            names: core::mem::take(&mut m.names),
+            plan: PLAN.with_borrow(Clone::clone),
         };
     });
 }
@@ -129,7 +233,33 @@ impl Machine {
             // that atomics live until `end`, which empties the buffers.
             let word = unsafe { &*word };
             word.store(value, SeqCst);
+            if self.plan.steps > 0 {
+                let running = core::mem::replace(&mut self.cpu, cpu);
+                self.record(Some(word), What::Visible(self.show(value)));
+                self.cpu = running;
+            }
         }
+    }
+
+    /// The value, or the object that it is the address of.
+    fn show(&self, value: u64) -> String {
+        match self.names.get(&(value as usize)) {
+            Some((_, called)) => called.clone(),
+            None => value.to_string(),
+        }
+    }
+
+    fn record(&mut self, word: Option<&Word>, what: What) {
+        let at = word.map(|word| core::ptr::from_ref(word).addr());
+        let object = at.and_then(|at| {
+            let (from, (size, called)) = self.names.range(..=at).next_back()?;
+            (at < from + size).then(|| called.clone())
+        });
+        if self.log.len() == self.plan.steps {
+            self.log.pop_front();
+        }
+        let calls = Backtrace::force_capture();
+        self.log.push_back(Step { cpu: self.cpu, what, object, calls });
     }
 
     fn flush(&mut self, cpu: usize) {
@@ -137,6 +267,16 @@ impl Machine {
             self.let_out(cpu);
         }
     }
+}
+
+/// Records an access of the CPU that runs now.
+fn record(word: Option<&Word>, what: impl FnOnce(&Machine) -> What) {
+    MACHINE.with_borrow_mut(|m| {
+        if m.plan.steps > 0 && m.active().is_some() {
+            let what = what(m);
+            m.record(word, what);
+        }
+    });
 }
 
 /// Before each access: may drain a store or switch.
@@ -147,7 +287,14 @@ fn point() {
         if r.is_multiple_of(8) {
             m.let_out(m.cpu);
         }
-        (r >> 8).is_multiple_of(m.every).then_some(switch)
+        if !(r >> 8).is_multiple_of(m.every) {
+            return None;
+        }
+        let number = m.switches;
+        m.switches += 1;
+        let left_out = m.plan.left_out.iter().any(|range| range.contains(&number));
+        m.switched += u64::from(!left_out);
+        (!left_out).then_some(switch)
     });
     if let Some(switch) = switch {
         switch();
@@ -156,6 +303,7 @@ fn point() {
 
 /// A spin hint: always switches to another CPU.
 pub(crate) fn spin_loop() {
+    record(None, |_| What::Spin);
     let switch = MACHINE.with_borrow_mut(|m| {
         let switch = m.active()?;
         m.flush(m.cpu);
@@ -169,6 +317,7 @@ pub(crate) fn spin_loop() {
 pub(crate) fn fence(order: Ordering) {
     point();
     if order == SeqCst {
+        record(None, |_| What::Fence);
         flush_own();
     }
 }
@@ -189,11 +338,13 @@ pub fn flush_own() {
 
 fn load(word: &Word) -> u64 {
     point();
-    MACHINE.with_borrow(|m| {
+    let value = MACHINE.with_borrow(|m| {
         let own = m.buffers.get(m.cpu).filter(|_| m.active().is_some());
         let newest = own.and_then(|b| b.iter().rev().find(|(w, _)| core::ptr::eq(*w, word)));
         newest.map_or_else(|| word.load(SeqCst), |&(_, value)| value)
-    })
+    });
+    record(Some(word), |m| What::Read(m.show(value)));
+    value
 }
 
 fn store(word: &Word, value: u64) {
@@ -207,6 +358,9 @@ fn store(word: &Word, value: u64) {
             m.let_out(cpu);
         }
         m.buffers[cpu].push_back((word, value));
+        if m.plan.steps > 0 {
+            m.record(Some(word), What::Store(m.show(value)));
+        }
     });
 }
 
@@ -218,9 +372,13 @@ fn update(word: &Word, f: impl FnOnce(u64) -> Option<u64>) -> Result<u64, u64> {
     match f(old) {
         Some(new) => {
             word.store(new, SeqCst);
+            record(Some(word), |m| What::Change(m.show(old), m.show(new)));
             Ok(old)
         }
-        None => Err(old),
+        None => {
+            record(Some(word), |m| What::Refused(m.show(old)));
+            Err(old)
+        }
     }
 }
 

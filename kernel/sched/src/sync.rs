@@ -80,23 +80,34 @@ pub(crate) use {array_of, const_fn, planted};
 /// waiter spins for a few list operations at most.
 pub(crate) struct SpinLock {
     locked: AtomicBool,
+    /// Spin hints of all CPUs that have waited for it; not counted in models and simulations.
+    pub(crate) spins: core::sync::atomic::AtomicU64,
 }
 
 impl SpinLock {
     const_fn! {
         pub(crate) fn new() -> Self {
-            SpinLock { locked: AtomicBool::new(false) }
+            SpinLock {
+                locked: AtomicBool::new(false),
+                spins: core::sync::atomic::AtomicU64::new(0),
+            }
         }
     }
 
     /// Calls `f` with the lock held. `f` panics only if the kernel cannot go on.
+    #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce() -> R) -> R {
         // Not a swap: loom would see a waiter's store overwrite the unlock.
+        let mut spins = 0;
         while self.locked.compare_exchange(false, true, Acquire, Relaxed).is_err() {
             // Read until it seems free: the line stays shared meanwhile.
             while self.locked.load(Relaxed) {
+                spins += 1;
                 spin_loop();
             }
+        }
+        if spins > 0 {
+            self.spins.store(self.spins.load(Relaxed) + spins, Relaxed); // under the lock
         }
         let result = f();
         self.locked.store(false, Release); // pairs with the Acquire above

@@ -6,13 +6,14 @@
 //! computes when that thread would check next, and sets its timer: there is no tick while
 //! no G is in a call. Time comes in as an argument.
 
-use crate::SLICE_NS;
+use crate::p::P;
 use crate::sync::{AtomicU64, Relaxed, const_fn};
+use crate::{SLICE_NS, Sched};
 
 /// Interval between two checks, at first.
 const SHORT_NS: u64 = 20_000;
 /// Checks at that interval: Go's round counter must exceed 50.
-const SHORT_LOOKS: u64 = 51;
+const SHORT_CHECKS: u64 = 51;
 /// The longest interval; the interval doubles up to here.
 const LONG_NS: u64 = 10_000_000;
 
@@ -22,33 +23,22 @@ const LONG_NS: u64 = 10_000_000;
 /// ```
 /// let monitor = sched::Sysmon::new();
 /// monitor.succeeded(1_000_000);
-/// assert_eq!(monitor.next_look(1_000_000), 1_020_000);
-/// assert_eq!(monitor.next_look(1_020_000), 1_040_000);
+/// assert_eq!(monitor.next_check(1_000_000), 1_020_000);
+/// assert_eq!(monitor.next_check(1_020_000), 1_040_000);
 /// ```
 pub struct Sysmon {
     last_success_ns: AtomicU64,
 }
 
-/// What the monitor knows of a P whose G is in a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallSeen {
-    /// The monitor saw the same call at its last check.
-    pub seen_before: bool,
-    /// How long the G has been in the call.
-    pub in_call_ns: u64,
-    /// A G waits on that P.
-    pub somebody_waits: bool,
-    /// Another P is idle or spins.
-    pub somebody_free: bool,
-}
-
-/// Whether the monitor retakes the P, by Go's rule: at the second check of the same
-/// call, or after a slice; but if no G waits on that P and another P is free, not
-/// before a slice is over.
-#[must_use]
-pub fn retake(call: CallSeen) -> bool {
-    let long = call.in_call_ns >= SLICE_NS;
-    long || call.seen_before && (call.somebody_waits || !call.somebody_free)
+impl<K: Sync + 'static> Sched<K> {
+    /// Whether the monitor retakes this P, whose G is in a call since `in_call_ns`, by Go's rule:
+    /// at the second check of the same call (`seen_before`), or after a slice; but if no G waits on
+    /// this P and another is idle or spins, not before a slice is over.
+    #[must_use]
+    pub fn retake(&self, p: &P<K>, seen_before: bool, in_call_ns: u64) -> bool {
+        let is_needed = || self.has_waiting_g(p) || !self.idle.has_free_p(self.limit());
+        in_call_ns >= SLICE_NS || seen_before && is_needed()
+    }
 }
 
 impl Sysmon {
@@ -67,20 +57,17 @@ impl Sysmon {
 
     /// The first check after `now_ns`.
     #[must_use]
-    pub fn next_look(&self, now_ns: u64) -> u64 {
+    pub fn next_check(&self, now_ns: u64) -> u64 {
         let start = self.last_success_ns.load(Relaxed);
         let Some(since) = now_ns.checked_sub(start) else {
             return start.saturating_add(SHORT_NS); // success stamped by a faster clock
         };
-        let (mut last, mut distance) = (0, SHORT_NS);
-        if since >= SHORT_LOOKS * SHORT_NS {
-            // At most as many rounds as 10 ms / 20 µs has bits.
-            last = SHORT_LOOKS * SHORT_NS;
-            distance = 2 * SHORT_NS;
-            while distance < LONG_NS && since >= last + distance {
-                last += distance;
-                distance = LONG_NS.min(2 * distance);
-            }
+        let (mut last, mut distance, mut checks) = (0, SHORT_NS, SHORT_CHECKS);
+        // At most as many rounds as 10 ms / 20 µs has bits.
+        while distance < LONG_NS && since >= last + checks * distance {
+            last += checks * distance;
+            distance = LONG_NS.min(2 * distance);
+            checks = 1;
         }
         let latest = now_ns - (since - last) % distance;
         latest.saturating_add(distance)
@@ -89,36 +76,40 @@ impl Sysmon {
 
 #[cfg(all(test, not(any(loom, feature = "sim"))))]
 mod tests {
-    use super::*;
+    extern crate std;
 
-    fn looks(start: u64, n: usize) -> impl Iterator<Item = u64> {
+    use super::*;
+    use crate::{G, Next, PSlot};
+    use std::boxed::Box;
+
+    fn checks(start: u64, n: usize) -> impl Iterator<Item = u64> {
         let monitor = Sysmon::new();
         monitor.succeeded(start);
-        let next = move |&at: &u64| Some(monitor.next_look(at));
+        let next = move |&at: &u64| Some(monitor.next_check(at));
         core::iter::successors(Some(start), next).skip(1).take(n)
     }
 
     #[test]
-    fn looks_come_every_20_us_then_at_doubling_distances_then_every_10_ms() {
+    fn checks_come_every_20_us_then_at_doubling_distances_then_every_10_ms() {
         let start = 5_000_000_000;
         let distances =
             (0..51).map(|_| 20_000).chain((1..=8).map(|i| 20_000 << i)).chain([10_000_000; 3]);
         let mut at = start;
-        for (look, distance) in looks(start, 62).zip(distances) {
+        for (check, distance) in checks(start, 62).zip(distances) {
             at += distance;
-            assert_eq!(look, at);
+            assert_eq!(check, at);
         }
     }
 
     #[test]
-    fn next_look_is_the_first_of_the_row_after_any_time() {
+    fn next_check_is_the_first_of_the_row_after_any_time() {
         let monitor = Sysmon::new();
-        let row = || looks(0, 80);
+        let row = || checks(0, 80);
         let step = if cfg!(miri) { 9_999_991 } else { 7_919 };
         let exact = row().take(if cfg!(miri) { 3 } else { 70 });
         for now in (0..60_000_000).step_by(step).chain(exact.flat_map(|at| [at, at - 1])) {
             let first = row().find(|&at| at > now).expect("the row is long enough");
-            assert_eq!(monitor.next_look(now), first, "after {now}");
+            assert_eq!(monitor.next_check(now), first, "after {now}");
         }
     }
 
@@ -126,23 +117,40 @@ mod tests {
     fn success_long_ago_or_ahead_is_answered_at_once() {
         let monitor = Sysmon::new();
         let hours = 40 * 3_600_000_000_000;
-        let next = monitor.next_look(hours);
+        let next = monitor.next_check(hours);
         assert!(next > hours && next <= hours + LONG_NS);
-        assert!(monitor.next_look(u64::MAX - 1) == u64::MAX);
+        assert!(monitor.next_check(u64::MAX - 1) == u64::MAX);
         monitor.succeeded(1_000_000);
-        assert_eq!(monitor.next_look(999_999), 1_020_000);
+        assert_eq!(monitor.next_check(999_999), 1_020_000);
     }
 
+    /// Of two Ps the first has a G in a call; the others wait, or the second P is free, or both.
     #[test]
-    fn p_is_taken_at_the_second_look_unless_nobody_would_gain() {
-        let call = |seen_before, in_call_ns, somebody_waits, somebody_free| {
-            retake(CallSeen { seen_before, in_call_ns, somebody_waits, somebody_free })
-        };
-        assert!(!call(false, 19_999, true, false), "first look");
-        assert!(call(true, 20_000, true, true));
-        assert!(call(true, 20_000, false, false));
-        assert!(!call(true, SLICE_NS - 1, false, true), "nobody waits, somebody is free");
-        assert!(call(true, SLICE_NS, false, true));
-        assert!(call(false, SLICE_NS, false, true), "its slice is over");
+    fn p_is_taken_at_the_second_check_unless_no_g_would_gain() {
+        fn machine(waits: bool, is_free: bool) -> impl Fn(bool, u64) -> bool {
+            let slots = Box::leak(Box::new([const { PSlot::<u32>::new() }; 2]));
+            let sched: &'static Sched<u32> = Box::leak(Box::new(Sched::new(slots)));
+            let [mut p, mut other] = [0, 1].map(|index| sched.acquire(index, 7).expect("new"));
+            let start = |p: &mut P<u32>| _ = sched.start(p, Box::leak(Box::new(G::new(0))), None);
+            start(&mut p);
+            assert!(matches!(sched.find_runnable(&mut p), Next::Run(_)));
+            if is_free {
+                assert!(matches!(sched.find_runnable(&mut other), Next::Park(_)));
+            }
+            if waits {
+                start(&mut p);
+            }
+            assert_eq!(sched.has_waiting_g(&p), waits);
+            assert_eq!(sched.idle.has_free_p(2), is_free);
+            move |seen_before, in_call_ns| sched.retake(&p, seen_before, in_call_ns)
+        }
+        let [both, waits] = [machine(true, true), machine(true, false)];
+        let [free, none] = [machine(false, true), machine(false, false)];
+        assert!(!waits(false, 19_999), "first check");
+        assert!(both(true, 20_000));
+        assert!(none(true, 20_000));
+        assert!(!free(true, SLICE_NS - 1), "no G waits, and a P is free");
+        assert!(free(true, SLICE_NS));
+        assert!(free(false, SLICE_NS), "its slice is over");
     }
 }

@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{find, g, machine, names, park, parked, seeded, two};
+use common::{exit, expired, find, g, machine, names, park, parked, seeded, two};
 use sched::{
-    GLOBAL_CHECK_EVERY, MAX_P, Order, PSlot, RUNQ_CAPACITY, RUNQ_HALF, Run, Sched, Slice, Stop,
-    Wake,
+    G, GLOBAL_BATCH_MAX, GLOBAL_CHECK_EVERY, MAX_P, Next, Order, Owner, P, PSlot, RUNQ_CAPACITY,
+    RUNQ_HALF, Run, Sched, Slice, Status, Wake, system::MRing,
 };
 
 type Named = Run<u32>;
@@ -41,9 +41,90 @@ fn expired_g_ends_the_run_next_chain_and_goes_to_the_global_tail() {
     let _ = find(sched, &mut ps[0]).unwrap(); // 2, from run-next; tick stays 0
     let first = find(sched, &mut ps[0]).unwrap(); // 0, from the ring
     let _ = sched.start(&mut ps[0], g(3), None); // run-next
-    let _ = sched.stopped(&mut ps[0], first.g, Stop::Expire);
+    let _ = sched.expired(&mut ps[0], first.g);
     // 1 was waiting before 3 was made; 3 lost the run-next slot; 0 is last.
     assert_eq!(names(sched, &mut ps[0]), [1, 3, 0]);
+}
+
+/// The next G after a yield, by the way of the kernel.
+fn after_yield(sched: &'static Sched<u32>, p: &mut P<u32>, g: &'static G<u32>) -> u32 {
+    match sched.rotate(p, g) {
+        Ok(next) => next.kernel,
+        Err(rest) => match sched.rotate_slow(p, g, rest) {
+            Next::Run(run) => run.g.kernel,
+            Next::Park(_) => panic!("the yielder is lost"),
+        },
+    }
+}
+
+#[test]
+fn g_that_yields_alone_lets_the_global_queue_through_at_once() {
+    let mut seen = 0;
+    for tick in 0..2 * GLOBAL_CHECK_EVERY {
+        let (sched, mut ps) = machine(1);
+        let p = &mut ps[0];
+        let (waits, yields) = (g(0), g(1));
+        let _ = sched.start(p, waits, None);
+        let _ = find(sched, p).unwrap();
+        for _ in 0..tick {
+            assert_eq!(after_yield(sched, p, waits), 0);
+        }
+        let _ = sched.start(p, yields, None);
+        let _ = sched.expired(p, waits); // to the global queue
+        let run = find(sched, p).unwrap();
+        if run.g.kernel == 1 {
+            // Else it was the turn of the global queue.
+            assert_eq!((p.len(), sched.counts().global), (0, 1));
+            assert_eq!(after_yield(sched, p, yields), 0, "tick {tick}");
+            assert_eq!((p.len(), sched.counts().global), (1, 0), "the yielder is behind it");
+            seen += 1;
+        }
+    }
+    assert!(seen > GLOBAL_CHECK_EVERY, "{seen}");
+}
+
+#[test]
+fn g_that_yields_alone_goes_on_and_is_in_no_queue() {
+    let (sched, mut ps) = machine(1);
+    let only = g(1);
+    let _ = sched.start(&mut ps[0], only, None);
+    let _ = find(sched, &mut ps[0]).unwrap();
+    for slices in 1..5 {
+        assert_eq!(after_yield(sched, &mut ps[0], only), 1);
+        assert_eq!((ps[0].len(), only.status()), (0, Status::Running));
+        assert_eq!(sched.slots()[0].tick(), slices);
+    }
+}
+
+#[test]
+fn g_that_yields_rotates_the_ring_unless_a_g_is_before_it() {
+    let (sched, mut ps) = machine(1);
+    let p = &mut ps[0];
+    for i in 0..4 {
+        let _ = sched.start(p, g(i), None);
+    }
+    let run = find(sched, p).unwrap(); // 3, from run-next
+    let _ = sched.start(p, g(4), None);
+    assert_eq!(after_yield(sched, p, run.g), 4, "run-next first");
+    assert_eq!(names(sched, p), [0, 1, 2, 3]);
+}
+
+#[test]
+fn p_beyond_the_limit_notices_at_its_interrupt() {
+    let (sched, mut ps) = machine(2);
+    let p1 = &mut ps[1];
+    for i in 0..3 {
+        let _ = sched.start(p1, g(i), None);
+    }
+    let run = find(sched, p1).unwrap();
+    assert_eq!(sched.set_limit(1), 1..2);
+    let _ = sched.arrive(p1);
+    let _ = sched.expired(p1, run.g);
+    park(sched, p1);
+    assert_eq!(sched.counts().global, 3);
+    assert_eq!(sched.set_limit(2), 1..2);
+    let _ = sched.arrive(p1);
+    assert!(find(sched, p1).is_some(), "below the limit again");
 }
 
 #[test]
@@ -55,7 +136,7 @@ fn yielding_g_goes_behind_its_own_ring_and_wakes_nobody() {
     }
     let run = find(sched, p0).unwrap();
     assert_eq!(run.g.kernel, 2);
-    assert_eq!(sched.stopped(p0, run.g, Stop::Yield), Wake::Nobody);
+    sched.yielded(p0, run.g);
     assert_eq!(sched.counts().global, 0);
     assert_eq!(names(sched, p0), [0, 1, 2]);
     park(sched, p1);
@@ -85,15 +166,15 @@ fn global_queue_is_looked_at_first_every_61st_slice() {
     for i in 0..100 {
         let _ = sched.start(p, g(i), None);
     }
-    let _ = sched.stopped(p, run.g, Stop::Expire); // the only one in the global queue
+    let _ = sched.expired(p, run.g); // the only one in the global queue
     // Tick 0 is a turn of the global queue as well.
     let first = find(sched, p).unwrap();
     assert_eq!(first.g.kernel, 1000);
-    let _ = sched.stopped(p, first.g, Stop::Expire);
+    let _ = sched.expired(p, first.g);
     let mut order = Vec::new();
     while let Some(run) = find(sched, p) {
         order.push(run.g.kernel);
-        let _ = sched.stopped(p, run.g, Stop::Exit);
+        exit(sched, p, run.g);
     }
     let at = order.iter().position(|&k| k == 1000).unwrap();
     assert_eq!(at as u32, GLOBAL_CHECK_EVERY - 1);
@@ -113,7 +194,7 @@ fn batch_is_a_fair_share_and_ends_before_an_expired_g() {
     assert_eq!(sched.counts().global, before - 1);
     let len = before - 1;
     let _ = find(sched, thief).unwrap(); // a batch
-    assert_eq!(sched.counts().global, len - (len / 4 + 1));
+    assert_eq!(sched.counts().global, len - (len / 4 + 1).min(GLOBAL_BATCH_MAX));
 
     // Hogs are dealt one by one.
     let (sched, mut ps) = machine(1);
@@ -123,13 +204,38 @@ fn batch_is_a_fair_share_and_ends_before_an_expired_g() {
     }
     while !p.is_empty() {
         let run = find(sched, p).unwrap();
-        let _ = sched.stopped(p, run.g, Stop::Expire);
+        let _ = sched.expired(p, run.g);
     }
     let left = sched.counts().global;
     let run = find(sched, p).unwrap();
     assert_eq!(sched.counts().global, left - 1);
     assert!(p.is_empty(), "a batch of hogs");
-    let _ = sched.stopped(p, run.g, Stop::Expire);
+    let _ = sched.expired(p, run.g);
+}
+
+#[test]
+fn hogs_hand_over_in_one_step_while_only_hogs_wait() {
+    let (sched, mut ps) = machine(1);
+    let p = &mut ps[0];
+    for i in 0..4 {
+        let _ = sched.start(p, g(i), None);
+    }
+    let mut runs = find(sched, p).unwrap().g;
+    while !p.is_empty() {
+        assert!(sched.expire(p, runs).is_none(), "the ring comes before the global queue");
+        let _ = sched.expired(p, runs);
+        runs = find(sched, p).unwrap().g;
+    }
+    let mut order = Vec::new();
+    for _ in 0..8 {
+        order.push(runs.kernel);
+        runs = sched.expire(p, runs).expect("only hogs wait");
+    }
+    assert_eq!(order[..4], order[4..], "not round robin");
+    order[..4].sort_unstable();
+    assert_eq!((&order[..4], sched.counts().global), (&[0, 1, 2, 3][..], 3));
+    let _ = sched.start(p, g(4), None);
+    assert!(sched.expire(p, runs).is_none(), "a G of its own waits on the P");
 }
 
 #[test]
@@ -181,7 +287,7 @@ fn pinned_g_runs_on_its_cpu_only_and_shares_with_the_ring() {
     assert_eq!(run.g.kernel, 7);
     // Two pinned Gs and two others take turns; thieves do not take the pinned ones.
     let _ = sched.start(p1, g(8), Some(1));
-    let _ = sched.stopped(p1, run.g, Stop::Yield);
+    sched.yielded(p1, run.g);
     assert!(find(sched, p0).is_none(), "stole a pinned G");
     for i in 0..2 {
         let _ = sched.start(p1, g(i), None);
@@ -202,7 +308,7 @@ fn pinned_hog_leaves_room_for_the_global_queue() {
     for _ in 0..100 {
         let run = find(sched, p).unwrap();
         slices[run.g.kernel as usize] += 1;
-        let _ = sched.stopped(p, run.g, Stop::Expire);
+        let _ = sched.expired(p, run.g);
     }
     assert!(slices[0].abs_diff(slices[1]) <= 4, "{slices:?}");
 }
@@ -210,22 +316,21 @@ fn pinned_hog_leaves_room_for_the_global_queue() {
 /// Three Gs: one in the global queue, one in the inbox (a device readied it),
 /// one in another P's ring. The order in which a P that has none takes them.
 fn sources_of(seed: u64, prepare: impl FnOnce(&Sched<&'static str>)) -> Vec<&'static str> {
-    let (sched, mut ps) = seeded(2, seed);
-    let (p0, p1) = two(&mut ps);
+    let (sched, mut ps) = seeded(3, seed);
+    let [p0, p1, p2] = &mut ps[..] else { unreachable!("three") };
     prepare(sched);
-    let (device, call) = (parked(sched, p1, "poller"), parked(sched, p1, "global"));
+    let device = parked(sched, p1, "poller");
     let _ = sched.start(p0, g("steal"), None);
     let _ = sched.start(p0, g("runs next"), None);
     let _ = find(sched, p0).unwrap();
     // Past tick 0, which is a turn of the global queue.
     let _ = sched.start(p1, g(""), None);
     let first = find(sched, p1).unwrap();
-    let _ = sched.stopped(p1, first.g, Stop::Yield);
+    sched.yielded(p1, first.g);
     let again = find(sched, p1).unwrap();
-    call.enter_call(1);
-    let _ = sched.ready(p1, call.handle(), |_, _| ());
+    expired(sched, p2, g("global"));
     let _ = sched.ready_from_interrupt(1, device.handle(), |_, _| ());
-    let _ = sched.stopped(p1, again.g, Stop::Exit);
+    exit(sched, p1, again.g);
     names(sched, p1)
 }
 
@@ -278,8 +383,8 @@ fn whom_a_random_scheduler_wakes_is_drawn() {
 }
 
 #[test]
-fn who_is_robbed_first_is_drawn() {
-    let robbed = |seed| {
+fn p_that_is_stolen_from_first_is_drawn() {
+    let stolen_from = |seed| {
         let (sched, mut ps) = seeded(8, seed);
         for (index, p) in ps.iter_mut().enumerate().skip(1) {
             // The second is in the run-next slot, which a thief tries last.
@@ -287,7 +392,7 @@ fn who_is_robbed_first_is_drawn() {
         }
         find(sched, &mut ps[0]).unwrap().g.kernel
     };
-    assert!(different(robbed) > 1);
+    assert!(different(stolen_from) > 1);
 }
 
 #[test]
@@ -295,4 +400,76 @@ fn p_is_acquired_once() {
     let (sched, _ps) = machine::<u32>(2);
     assert!(sched.acquire(0, 1).is_none());
     assert!(sched.acquire(2, 1).is_none());
+}
+
+/// A P with the ring of another M, as after a call that has left with ring and Gs
+/// (`system=distributed`).
+fn with_gs_left(left: &[u32], sched: &'static Sched<u32>, p: &mut P<u32>) -> Owner<u32> {
+    let ring = Box::leak(Box::new(MRing::new()));
+    let ring = sched.add_ring(ring).expect("new");
+    for &name in left {
+        let _ = sched.start(p, g(name), None);
+    }
+    p.swap_ring(ring)
+}
+
+#[test]
+fn gs_in_a_ring_that_has_left_have_a_timer_and_a_turn() {
+    let (sched, mut ps) = machine(1);
+    let p = &mut ps[0];
+    let _left = with_gs_left(&[1, 2, 3], sched, p);
+    let _ = sched.start(p, g(9), None);
+    let mut run = find(sched, p).expect("just started");
+    let mut seen = vec![run.g.kernel];
+    for _ in 0..12 {
+        assert!(sched.needs_timer(p), "the Gs that have left wait for {seen:?}");
+        let _ = sched.expired(p, run.g);
+        run = find(sched, p).expect("four Gs");
+        seen.push(run.g.kernel);
+    }
+    for name in [1, 2, 3, 9] {
+        assert!(seen.iter().filter(|&&ran| ran == name).count() >= 2, "{seen:?}");
+    }
+}
+
+#[test]
+fn g_that_yields_alone_lets_those_that_have_left_through() {
+    let (sched, mut ps) = machine(1);
+    let p = &mut ps[0];
+    let yields = g(9);
+    let _ = sched.start(p, yields, None);
+    let run = find(sched, p).expect("just started");
+    assert_eq!(run.g.kernel, 9);
+    let _left = with_gs_left(&[1], sched, p);
+    let others = (0..4).map(|_| after_yield(sched, p, yields)).find(|&ran| ran != 9);
+    assert_eq!(others, Some(1), "the one that has left never runs");
+}
+
+/// Its P has cleared its mark meanwhile.
+#[test]
+fn displaced_g_that_left_with_its_ring_resumes_when_the_ring_comes_back() {
+    let (sched, mut ps) = machine(1);
+    let p = &mut ps[0];
+    p.count_slice(); // at an odd one no ring that has left is searched
+    let _ = sched.start(p, g(1), None);
+    let run = find(sched, p).expect("just started");
+    sched.displaced(p, run.g);
+    let ring = Box::leak(Box::new(MRing::new()));
+    let left = p.swap_ring(sched.add_ring(ring).expect("new"));
+    for name in [5, 2] {
+        let _ = sched.start(p, g(name), None);
+    }
+    for name in [2, 5] {
+        let run = find(sched, p).expect("just started");
+        assert_eq!(run.g.kernel, name);
+        exit(sched, p, run.g);
+    }
+    let _spare = p.swap_ring(left);
+    (0..2).for_each(|_| p.count_slice()); // at the fourth they are searched: none is left
+    let yields = g(3);
+    for g in [g(4), yields] {
+        let _ = sched.start(p, g, None);
+    }
+    assert_eq!(find(sched, p).expect("just started").g.kernel, 3);
+    assert_eq!(after_yield(sched, p, yields), 1, "the displaced one is before the ring");
 }

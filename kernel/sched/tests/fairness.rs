@@ -8,8 +8,8 @@
 
 mod common;
 
-use common::{find, g, machine, parked};
-use sched::{G, GLOBAL_CHECK_EVERY, Home, P, RUNQ_CAPACITY, Sched, Slice, Stop};
+use common::{exit, expired, find, g, machine, parked};
+use sched::{G, GLOBAL_CHECK_EVERY, P, RUNQ_CAPACITY, Sched, Slice};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Clocks {
@@ -52,10 +52,12 @@ fn slices(hogs: usize, seed: u64, spread: bool, clocks: Clocks) -> Vec<u32> {
         }
         for &cpu in &order {
             let p = &mut ps[cpu];
-            if let Some(g) = running[cpu].take() {
-                let _ = sched.stopped(p, g, Stop::Expire);
+            let expired = running[cpu].take();
+            running[cpu] = expired.and_then(|g| sched.expire(p, g));
+            if running[cpu].is_none() {
+                expired.map(|g| sched.expired(p, g));
+                running[cpu] = find(sched, p).map(|run| run.g);
             }
-            running[cpu] = find(sched, p).map(|run| run.g);
             if let Some(g) = running[cpu].filter(|_| round >= WARM_UP) {
                 got[g.kernel] += 1;
             }
@@ -133,7 +135,7 @@ fn at_tick(tick: u32) -> (&'static Sched<usize>, P<usize>, &'static G<usize>) {
     let _ = sched.start(&mut p, g(0), None);
     let mut run = find(sched, &mut p).expect("just started");
     while sched.slots()[0].tick() < tick {
-        let _ = sched.stopped(&mut p, run.g, Stop::Yield);
+        sched.yielded(&mut p, run.g);
         run = find(sched, &mut p).expect("yielded");
     }
     (sched, p, run.g)
@@ -145,12 +147,12 @@ fn hog_with_children(sched: &'static Sched<usize>, p: &mut P<usize>, hog: &'stat
     for _ in 0..3 {
         let _ = sched.start(p, g(0), None);
         let child = find(sched, p).expect("run-next");
-        let _ = sched.stopped(p, child.g, Stop::Exit);
+        exit(sched, p, child.g);
     }
     if p.len() < RUNQ_CAPACITY {
         let _ = sched.start(p, g(0), None); // not more than the ring holds
     }
-    let _ = sched.stopped(p, hog, Stop::Expire);
+    let _ = sched.expired(p, hog);
 }
 
 /// The longest wait of a G with `ahead` others before it in the ring.
@@ -163,12 +165,12 @@ fn worst_local(ahead: usize, pinned_hog: bool) -> u32 {
         let last = g(ahead);
         let _ = sched.start(&mut p, last, None);
         let _ = sched.start(&mut p, g(0), None); // last to the ring; and this …
-        let _ = sched.stopped(&mut p, running, Stop::Expire); // … behind it, this to the global queue
+        let _ = sched.expired(&mut p, running); // … behind it, this to the global queue
         if pinned_hog {
             let _ = sched.start(&mut p, g(0), Some(0));
         }
         wait(sched, &mut p, last, |p, g| match g.pin() {
-            Some(_) => drop(sched.stopped(p, g, Stop::Expire)),
+            Some(_) => drop(sched.expired(p, g)),
             None => hog_with_children(sched, p, g),
         })
     };
@@ -193,18 +195,18 @@ fn global_g_runs_within_its_place_times_61() {
     for ahead in 0..4 {
         let wait_at = |tick| {
             let (sched, mut p, running) = at_tick(tick);
-            // Calls that are over while all are busy wait in the global queue.
-            let calls: Vec<_> = (0..ahead).map(|i| parked_call(sched, &mut p, i)).collect();
-            let _ = sched.start(&mut p, g(0), None);
-            let yields = find(sched, &mut p).expect("just started");
-            for call in calls {
-                let _ = sched.ready(&mut p, call.handle(), |_, _| ());
+            // Two that yield: one alone would let the global queue through at once.
+            for i in 0..2 {
+                let _ = sched.start(&mut p, g(i), None);
             }
-            let _ = sched.stopped(&mut p, running, Stop::Expire);
-            let _ = sched.stopped(&mut p, yields.g, Stop::Yield);
-            wait(sched, &mut p, running, |p, g| match g.home() {
-                Home::InCall(_) => drop(sched.stopped(p, g, Stop::Exit)),
-                _ => drop(sched.stopped(p, g, Stop::Yield)),
+            let yields = find(sched, &mut p).expect("just started");
+            // Each ends as soon as it runs.
+            (0..ahead).for_each(|i| expired(sched, &mut p, g(SHORT + i)));
+            let _ = sched.expired(&mut p, running);
+            sched.yielded(&mut p, yields.g);
+            wait(sched, &mut p, running, |p, g| match g.kernel {
+                SHORT.. => exit(sched, p, g),
+                _ => sched.yielded(p, g),
             })
         };
         let worst = ticks().map(wait_at).max().expect("some");
@@ -214,11 +216,8 @@ fn global_g_runs_within_its_place_times_61() {
     }
 }
 
-fn parked_call(sched: &'static Sched<usize>, p: &mut P<usize>, n: usize) -> &'static G<usize> {
-    let call = parked(sched, p, n);
-    call.enter_call(0);
-    call
-}
+/// The names of Gs that end when they run begin here.
+const SHORT: usize = 1000;
 
 /// A kernel that lends half of each slice, and devices that interrupt in every unit of
 /// time: no G in the ring waits for more than half as long again.
@@ -251,17 +250,17 @@ fn loans_make_no_slice_longer_than_half_as_long_again() {
         time += 1;
         if run.g.kernel == DEVICE {
             lent += 1;
-            let _ = sched.stopped(p, run.g, Stop::Exit);
+            exit(sched, p, run.g);
             continue;
         }
         used += 1;
         let device = devices.pop().expect("enough");
         let _ = sched.ready_from_interrupt(0, device.handle(), |_, _| ());
         if sched.arrive(p).displace && lent < SLICE / 2 && used < SLICE {
-            let _ = sched.stopped(p, run.g, Stop::Displace);
+            sched.displaced(p, run.g);
         } else {
             time += SLICE - used;
-            let _ = sched.stopped(p, run.g, Stop::Expire);
+            let _ = sched.expired(p, run.g);
         }
     }
     let slices = ahead as u32 + 2; // the one under way, and a turn of the global queue

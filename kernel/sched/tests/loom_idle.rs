@@ -33,7 +33,7 @@ use sched::{MAX_P, Wake};
 const PS: usize = 3;
 
 fn wake_p(idle: &Idle) -> Wake {
-    idle.wake_p(|| PS, false)
+    idle.wake_p(PS)
 }
 
 /// P 0 wakes an idle P, for a G that is gone by now, and is about to claim P 1. But P 1

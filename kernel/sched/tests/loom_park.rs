@@ -8,11 +8,14 @@
 //! The models with a whole scheduler are bounded to [`PREEMPTIONS`] preemptions a run:
 //! unbounded they take hours, and the races here need one or two. The largest, which
 //! took more time than all others together, has one less unless `RUNNEXT_TEST` is
-//! `overflow`.
+//! `full`.
 #![cfg(loom)]
 
+use loom::cell::UnsafeCell;
+use loom::sync::{Arc, Mutex};
 use loom::thread;
-use sched::{G, Next, P, PSlot, RUNQ_CAPACITY, Sched, Status, Stop, Wake};
+use sched::system::{self, MRing, System};
+use sched::{G, Next, P, PSlot, RUNQ_CAPACITY, Sched, Status, Wake};
 
 const PREEMPTIONS: usize = 3;
 
@@ -32,10 +35,18 @@ fn bounded_to(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
+/// A scheduler with `n` Ps, under Go's system.
 fn machine(n: usize) -> (&'static Sched<usize>, Vec<P<usize>>) {
+    machine_under(n, "mpn")
+}
+
+/// The same under the system of that name.
+fn machine_under(n: usize, name: &str) -> (&'static Sched<usize>, Vec<P<usize>>) {
     let slots: Vec<PSlot<usize>> = (0..n).map(|_| PSlot::new()).collect();
     let sched: &'static Sched<usize> = Box::leak(Box::new(Sched::new(Vec::leak(slots))));
-    let ps = (0..n).map(|i| sched.acquire(i, 7).expect("new")).collect();
+    let system = system::all().into_iter().find(|system| system.about().name == name);
+    let system: &'static dyn System<usize> = system.expect("a name of the table");
+    let ps = (0..n).map(|i| sched.acquire_under(i, 7, system.places()).expect("new")).collect();
     (sched, ps)
 }
 
@@ -64,24 +75,64 @@ fn deliver(sched: &'static Sched<usize>, ps: &mut [P<usize>], mut wakes: Vec<Wak
     ran
 }
 
-#[test]
-fn submit_against_park_loses_no_wake_up() {
-    bounded(|| {
-        let (sched, mut ps) = machine(2);
+/// P 0 runs a G that makes another, by `start`, and keeps running. P 1 parks meanwhile.
+fn no_wake_up_is_lost(system: &'static str, start: fn(&Sched<usize>, &mut P<usize>) -> Wake) {
+    bounded(move || {
+        let (sched, mut ps) = machine_under(2, system);
         let mut p1 = ps.pop().unwrap();
         let mut p0 = ps.pop().unwrap();
         let other = thread::spawn(move || {
             let found = find(sched, &mut p1);
             (p1, found)
         });
-        // P 0 runs a G that makes another, and keeps running.
-        let wake = sched.start(&mut p0, g(1), None);
+        let wake = start(sched, &mut p0);
         let (p1, (found, wake1)) = other.join().unwrap();
         let mut ps = [p0, p1];
         let mut ran = deliver(sched, &mut ps, vec![wake, wake1]);
         ran.extend(found);
         assert_eq!(ran, [1], "the other CPU sleeps while a G waits");
         assert_eq!(sched.counts().spinning, 0);
+    });
+}
+
+#[test]
+fn submit_against_park_loses_no_wake_up() {
+    no_wake_up_is_lost("mpn", |sched, p| sched.start(p, g(1), None));
+}
+
+/// The systems with one queue: P 0 puts the G there, under its lock.
+#[test]
+fn submit_to_the_shared_queue_against_park_loses_no_wake_up() {
+    no_wake_up_is_lost("shared", |sched, p| sched.start_asking(p, g(1), None));
+}
+
+/// The M of P 0 leaves with its ring, in which a G waits, and a new M comes, with a ring that is
+/// new to thieves, and starts another G. P 1 parks meanwhile.
+#[test]
+fn ring_that_leaves_with_its_m_is_searched_by_a_parker() {
+    bounded_large(|| {
+        let (sched, mut ps) = machine_under(2, "distributed");
+        let mut p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        let mut wakes = vec![sched.start(&mut p0, g(1), None)];
+        let other = thread::spawn(move || {
+            let found = find(sched, &mut p1);
+            (p1, found)
+        });
+        let ring = sched.add_ring(Box::leak(Box::new(MRing::new()))).expect("new");
+        let _left = p0.swap_ring(ring);
+        wakes.push(sched.start(&mut p0, g(2), None));
+        let (mut p1, (found, wake1)) = other.join().unwrap();
+        wakes.push(wake1);
+        let mut ran: Vec<_> = found.into_iter().collect();
+        // P 1 runs its G to the end, and looks again: all are found where they are.
+        while let (Some(more), wake) = find(sched, &mut p1) {
+            ran.push(more);
+            wakes.push(wake);
+        }
+        ran.extend(deliver(sched, &mut [p0, p1], wakes));
+        ran.sort_unstable();
+        assert_eq!(ran, [1, 2], "a G waits in a ring that no CPU reads");
     });
 }
 
@@ -108,6 +159,93 @@ fn submit_by_a_p_that_was_idle_is_seen_by_a_parker() {
         ran.extend(found);
         assert_eq!(ran, [2], "P 1 sleeps while a G waits on P 0");
         assert_eq!(sched.counts().spinning, 0);
+    });
+}
+
+/// The slice of the G on this P is over: what the kernel does. Returns the next G and the wake-ups.
+fn expire(
+    sched: &'static Sched<usize>,
+    p: &mut P<usize>,
+    g: &'static G<usize>,
+) -> (Option<usize>, [Wake; 2]) {
+    match sched.expire(p, g) {
+        Some(next) => (Some(next.kernel), [Wake::Nobody; 2]),
+        None => {
+            let wake = sched.expired(p, g);
+            let (found, wake1) = find(sched, p);
+            (found, [wake, wake1])
+        }
+    }
+}
+
+/// Runs Gs on a P until the last runs there; the slices of the others are over, and they wait in
+/// the global queue.
+fn hogs<const N: usize>(
+    sched: &'static Sched<usize>,
+    p: &mut P<usize>,
+    names: [usize; N],
+) -> [&'static G<usize>; N] {
+    let run = |p: &mut P<usize>| match sched.find_runnable(p) {
+        Next::Run(run) => run.g,
+        Next::Park(_) => panic!("no G"),
+    };
+    // A slice, so that it is not the global queue's turn.
+    let _ = sched.start(p, g(0), None);
+    let first = run(p);
+    sched.yielded(p, first);
+    let second = run(p);
+    assert!(sched.exited(p, second));
+    let gs = names.map(g);
+    for (i, g) in gs.into_iter().enumerate() {
+        let _ = sched.start(p, g, None);
+        if i > 0 {
+            let _ = sched.expired(p, gs[i - 1]);
+        }
+        assert_eq!(run(p).kernel, g.kernel);
+    }
+    gs
+}
+
+/// A hog hands over to the one in the global queue while another P goes idle, which is told
+/// nothing: it must take a G, whichever of the two, as the queue is empty at no time.
+#[test]
+fn hand_over_between_hogs_is_seen_by_a_parker() {
+    bounded(|| {
+        let (sched, mut ps) = machine(2);
+        let mut p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        let [waits, runs] = hogs(sched, &mut p0, [1, 2]);
+        let other = thread::spawn(move || {
+            let found = find(sched, &mut p1);
+            (p1, found)
+        });
+        let (next, [wake, wake0]) = expire(sched, &mut p0, runs);
+        let (p1, (found, wake1)) = other.join().unwrap();
+        let mut ps = [p0, p1];
+        let mut run = deliver(sched, &mut ps, vec![wake, wake0, wake1]);
+        run.extend(next.into_iter().chain(found));
+        run.sort_unstable();
+        assert_eq!(run, [1, 2], "a CPU sleeps while a hog waits, or both run one");
+        assert_eq!([waits.status(), runs.status()], [Status::Running; 2]);
+        assert_eq!(sched.counts().spinning, 0);
+    });
+}
+
+/// Two hogs hand over at once, with a third in the global queue.
+#[test]
+fn two_hogs_that_hand_over_at_once_run_on_one_cpu_each() {
+    bounded(|| {
+        let (sched, mut ps) = machine(2);
+        let mut p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        let [_, first] = hogs(sched, &mut p0, [1, 2]);
+        let [second] = hogs(sched, &mut p1, [3]);
+        let other = thread::spawn(move || expire(sched, &mut p1, second).0);
+        let (next, _) = expire(sched, &mut p0, first);
+        let (next, next1) = (next.expect("one waits"), other.join().unwrap().expect("one waits"));
+        assert_ne!(next, next1, "both run one");
+        assert!(next == 1 || next1 == 1, "the oldest still waits");
+        assert_eq!(sched.counts().global, 1);
     });
 }
 
@@ -179,7 +317,7 @@ fn batch_that_a_parking_cpu_did_not_see_wakes_it() {
         }
         while !p0.is_empty() {
             let Next::Run(run) = sched.find_runnable(&mut p0) else { panic!("no G") };
-            let _ = sched.stopped(&mut p0, run.g, Stop::Exit);
+            assert!(sched.exited(&mut p0, run.g));
         }
         assert_eq!(sched.counts().global, 2);
         let other = thread::spawn(move || {
@@ -209,7 +347,9 @@ fn ready_while_parking_is_not_lost_and_not_doubled() {
             let _ = sched.ready(&mut p1, waiting.handle(), |_, _| ());
             p1.len()
         });
-        let _ = sched.stopped(&mut p0, waiting, Stop::Park);
+        if !waiting.finish_park() {
+            let _ = sched.put_back(&mut p0, waiting);
+        }
         let queued = p0.len() + readier.join().unwrap();
         assert_eq!((queued, waiting.status()), (1, Status::Runnable));
     });
@@ -236,9 +376,62 @@ fn two_readiers_put_a_g_into_one_queue() {
                 p2.len()
             }),
         ];
-        let _ = sched.stopped(&mut p0, waiting, Stop::Park);
+        if !waiting.finish_park() {
+            let _ = sched.put_back(&mut p0, waiting);
+        }
         let queued: usize = p0.len() + readiers.map(|t| t.join().unwrap()).iter().sum::<usize>();
         assert_eq!((queued, waiting.status()), (1, Status::Runnable));
+    });
+}
+
+/// A G parks under a lock: no G that takes the lock is too early, and one that readies it by an
+/// older handle, at any time, puts it into a queue once it is parked, with its context saved, or
+/// not at all.
+#[test]
+fn a_g_that_parks_under_a_lock_is_readied_by_it_and_perhaps_before() {
+    bounded(|| {
+        let (sched, mut ps) = machine(3);
+        let mut p2 = ps.pop().unwrap();
+        let mut p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        let _ = sched.start(&mut p0, g(1), None);
+        let Next::Run(run) = sched.find_runnable(&mut p0) else { panic!("no G") };
+        let waiting = run.g;
+        let context = Arc::new(UnsafeCell::new(false));
+        let saved = context.clone();
+        let list = Arc::new(Mutex::new(None));
+        let held = list.lock().unwrap();
+        let by_the_lock = {
+            let (saved, list) = (saved.clone(), list.clone());
+            thread::spawn(move || {
+                let handle = list.lock().unwrap().take().expect("the lock was held until then");
+                let ready = sched.ready_parked(&mut p1, &handle);
+                if ready.is_some() {
+                    // SAFETY: loom checks it.
+                    saved.with(|saved| assert!(unsafe { *saved }));
+                }
+                (usize::from(ready.is_some()), p1.len())
+            })
+        };
+        let old = waiting.handle();
+        let by_an_old_handle = thread::spawn(move || {
+            let _ = sched.ready(&mut p2, old, |_, was| {
+                assert_eq!(was, Status::Parked);
+                // SAFETY: loom checks it.
+                saved.with(|saved| assert!(unsafe { *saved }));
+            });
+            p2.len()
+        });
+        let mut held = held;
+        *held = Some(waiting.to_park());
+        // SAFETY: loom checks it.
+        context.with_mut(|saved| unsafe { *saved = true });
+        waiting.park_locked();
+        drop(held);
+        let (readied, queued) = by_the_lock.join().unwrap();
+        let earlier = by_an_old_handle.join().unwrap();
+        assert_eq!((readied + earlier, queued + earlier), (1, 1), "lost, or in two queues");
+        assert_eq!(waiting.status(), Status::Runnable);
     });
 }
 
@@ -271,7 +464,7 @@ fn call_that_ends_while_the_last_cpu_parks_is_taken_up() {
         let Next::Run(_) = sched.find_runnable(&mut p0) else { panic!("no G") };
         call.enter_call(1);
         call.begin_park();
-        let _ = sched.stopped(&mut p0, call, Stop::Park);
+        assert!(call.finish_park());
         let other = thread::spawn(move || {
             let found = find(sched, &mut p1);
             (p1, found)
@@ -310,7 +503,7 @@ fn hog_without_a_timer(
 fn hog_without_a_timer_is_told_of_a_g_whose_slice_is_over() {
     hog_without_a_timer(|sched, p| {
         let Next::Run(run) = sched.find_runnable(p) else { panic!("no G") };
-        let _ = sched.stopped(p, run.g, Stop::Expire);
+        let _ = sched.expired(p, run.g);
     });
 }
 
@@ -318,7 +511,7 @@ fn hog_without_a_timer_is_told_of_a_g_whose_slice_is_over() {
 fn hog_without_a_timer_is_told_of_a_ring_that_overflows() {
     hog_without_a_timer(|sched, p| {
         let Next::Run(run) = sched.find_runnable(p) else { panic!("no G") };
-        let _ = sched.stopped(p, run.g, Stop::Yield);
+        sched.yielded(p, run.g);
         let _ = find(sched, p); // returns the CPU to wake for the overflow
     });
 }

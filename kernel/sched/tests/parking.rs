@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{find, g, machine, names, park, parked, two};
-use sched::{Arrival, Counts, FREE_PILE, Status, Stop, Wake};
+use common::{exit, find, finish_park, g, machine, names, park, parked, two};
+use sched::{Arrival, Counts, FREE_PILE, Status, Wake};
 
 #[test]
 fn burst_of_submits_wakes_one_and_the_woken_wakes_the_next() {
@@ -66,7 +66,7 @@ fn readied_while_parking_runs_again_and_once() {
     assert_eq!(sched.ready(p1, run.g.handle(), |_, _| ()), Wake::Nobody);
     assert_eq!(sched.ready(p1, run.g.handle(), |_, _| ()), Wake::Nobody);
     assert!(p1.is_empty(), "runnable before its context was saved");
-    let _ = sched.stopped(p0, run.g, Stop::Park);
+    let _ = finish_park(sched, p0, run.g);
     assert_eq!(run.g.status(), Status::Runnable);
     assert_eq!(p0.len(), 1);
     assert!(core::ptr::eq(find(sched, p0).unwrap().g, run.g));
@@ -79,7 +79,7 @@ fn g_is_readied_once_however_many_try() {
     let _ = sched.start(p, g(1), None);
     let run = find(sched, p).unwrap();
     run.g.begin_park();
-    let _ = sched.stopped(p, run.g, Stop::Park);
+    let _ = finish_park(sched, p, run.g);
     assert_eq!(run.g.status(), Status::Parked);
     let _ = sched.ready(p, run.g.handle(), |_, _| ());
     let _ = sched.ready(p, run.g.handle(), |_, _| ());
@@ -110,7 +110,7 @@ fn stale_handle_does_not_ready_the_next_life() {
     let run = find(sched, p).unwrap();
     let (old, first_id) = (run.g.handle(), run.g.id());
     assert!(old.get().is_some());
-    let _ = sched.stopped(p, run.g, Stop::Exit);
+    exit(sched, p, run.g);
     assert!(old.get().is_none());
     let again = sched.take_dead(p).unwrap();
     assert!(core::ptr::eq(again, run.g), "not used again");
@@ -118,7 +118,7 @@ fn stale_handle_does_not_ready_the_next_life() {
     let run = find(sched, p).unwrap();
     assert_ne!(run.g.id(), first_id);
     run.g.begin_park();
-    let _ = sched.stopped(p, run.g, Stop::Park);
+    let _ = finish_park(sched, p, run.g);
     let _ = sched.ready(p, old, |_, _| ());
     assert_eq!(run.g.status(), Status::Parked);
     let _ = sched.ready(p, run.g.handle(), |_, _| ());
@@ -162,7 +162,7 @@ fn lower_limit_drains_a_p_and_higher_brings_it_back() {
     assert_eq!(sched.set_limit(2), 2..3);
     let run = find(sched, p2).unwrap();
     assert_eq!(run.g.kernel, 50, "only what is pinned runs beyond the limit");
-    let _ = sched.stopped(p2, run.g, Stop::Exit);
+    exit(sched, p2, run.g);
     park(sched, p2);
     let mut all = names(sched, p1);
     all.sort_unstable();
@@ -194,7 +194,7 @@ fn timer_is_needed_only_if_somebody_waits() {
     assert!(!sched.needs_timer(p));
     let _ = sched.start(p, g(1), None);
     assert!(sched.needs_timer(p));
-    let _ = sched.stopped(p, run.g, Stop::Expire);
+    let _ = sched.expired(p, run.g);
     let _ = find(sched, p).unwrap();
     assert!(sched.needs_timer(p));
 }
@@ -212,7 +212,7 @@ fn every_cpu_without_a_timer_is_told_when_a_g_waits_for_all() {
     // One more on P 0, whose slice ends: it waits in the global queue, for all Ps.
     let _ = sched.start(&mut ps[0], g(1), None);
     let run = find(sched, &mut ps[0]).unwrap();
-    let _ = sched.stopped(&mut ps[0], run.g, Stop::Expire);
+    let _ = sched.expired(&mut ps[0], run.g);
     let mut told: Vec<usize> = std::iter::from_fn(|| sched.take_untimed()).collect();
     told.sort_unstable();
     assert_eq!(told, [0, 1, 2]);
@@ -222,10 +222,10 @@ fn every_cpu_without_a_timer_is_told_when_a_g_waits_for_all() {
     let _ = sched.start(&mut ps[1], g(0), None);
     let run = find(sched, &mut ps[1]).unwrap();
     assert!(!sched.needs_timer(&ps[1]));
-    let _ = sched.stopped(&mut ps[1], run.g, Stop::Exit);
+    exit(sched, &mut ps[1], run.g);
     park(sched, &mut ps[1]);
     let _ = sched.start(&mut ps[0], g(1), None);
     let run = find(sched, &mut ps[0]).unwrap();
-    let _ = sched.stopped(&mut ps[0], run.g, Stop::Expire);
+    let _ = sched.expired(&mut ps[0], run.g);
     assert_eq!(sched.take_untimed(), None);
 }

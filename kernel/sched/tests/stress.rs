@@ -8,8 +8,8 @@
 
 mod common;
 
-use common::{g, machine};
-use sched::{G, Next, P, Sched, Stop, Wake};
+use common::{exit, finish_park, g, machine};
+use sched::{G, Next, P, Sched, Wake};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex};
@@ -116,18 +116,21 @@ impl Machine {
             // Still on its stack; another CPU may ready it now.
             *runs += 1;
             g.kernel.on_cpu.store(false, SeqCst);
-            let wake = self.sched.stopped(p, g, Stop::Park);
+            let wake = finish_park(self.sched, p, g);
             return self.send(p.index(), wake);
         }
         g.kernel.on_cpu.store(false, SeqCst);
         let wake = match choice % 4 {
             _ if step >= STEPS => {
-                let _ = self.sched.stopped(p, g, Stop::Exit);
+                exit(self.sched, p, g);
                 self.ended.fetch_add(1, SeqCst);
                 Wake::Nobody
             }
-            0 => self.sched.stopped(p, g, Stop::Expire),
-            _ => self.sched.stopped(p, g, Stop::Yield),
+            0 => self.sched.expired(p, g),
+            _ => {
+                self.sched.yielded(p, g);
+                Wake::Nobody
+            }
         };
         self.send(p.index(), wake);
     }

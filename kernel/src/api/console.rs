@@ -5,18 +5,18 @@
 //! that waits for bytes ([`crate::drivers::serial::input`]) costs neither M nor CPU.
 //!
 //! Readers take turns: a reader that waits owns the console until it has its input, or its deadline
-//! came. A line that is half typed then is kept, and the next [`read_line`] continues it.
+//! came. If a reader is killed, the next [`read_line`] continues its half-typed line.
 //!
 //! Input is untrusted, and has no end: a sender that goes away looks like one that pauses.
 #![forbid(unsafe_code)]
 
 pub(crate) mod line;
 
-use super::sync::{LockTimeoutError, Mutex, MutexGuard};
+use super::sync::{LockError, Mutex, MutexGuard};
 use crate::drivers::log;
 use crate::drivers::serial::input::INPUT;
 use crate::print;
-use crate::run::time::Instant;
+use crate::wait::limit::Limit;
 use alloc::string::String;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use line::{Editor, Typed};
@@ -56,9 +56,9 @@ pub fn read(buffer: &mut [u8]) -> Result<usize, InputError> {
     read_by(buffer, None)
 }
 
-/// As [`read`], until `deadline` at most; then the error is [`InputError::TimedOut`].
-pub fn read_until(buffer: &mut [u8], deadline: Instant) -> Result<usize, InputError> {
-    read_by(buffer, Some(deadline))
+/// As [`read`], until `limit` at most; then the error is [`InputError::TimedOut`].
+pub fn read_until<'l>(buffer: &mut [u8], limit: impl Into<Limit<'l>>) -> Result<usize, InputError> {
+    limit.into().during(|deadline_ns| read_by(buffer, Some(deadline_ns)))
 }
 
 /// Waits for a line, echoing what is typed. Return and line feed end a line, both together end one.
@@ -72,13 +72,22 @@ pub fn read_until(buffer: &mut [u8], deadline: Instant) -> Result<usize, InputEr
 /// # Ok::<(), runnext::console::InputError>(())
 /// ```
 pub fn read_line() -> Result<Line, InputError> {
-    read_line_by(None)
-}
-
-/// As [`read_line`], until `deadline` at most; then the error is [`InputError::TimedOut`], and what
-/// was typed is kept for the next call.
-pub fn read_line_until(deadline: Instant) -> Result<Line, InputError> {
-    read_line_by(Some(deadline))
+    let mut editor = take_turn(None)?;
+    loop {
+        // One by one: the bytes after the line's end belong to the next reader.
+        let mut byte = [0];
+        INPUT.read(&mut byte, None)?;
+        match editor.push(byte[0]) {
+            Typed::Nothing => {}
+            Typed::Added(letter) => print!("{letter}"),
+            Typed::Erased(n) => (0..n).for_each(|_| print!("\x08 \x08")),
+            Typed::Line => {
+                print!("\n");
+                return Ok(Line::Text(editor.take()));
+            }
+            Typed::End => return Ok(Line::End),
+        }
+    }
 }
 
 /// The counters of the port's input.
@@ -136,39 +145,16 @@ impl Drop for InterruptKey {
     }
 }
 
-fn read_by(buffer: &mut [u8], deadline: Option<Instant>) -> Result<usize, InputError> {
-    let _turn = take_turn(deadline)?;
-    INPUT.read(buffer, deadline.map(Instant::as_nanos))
-}
-
-fn read_line_by(deadline: Option<Instant>) -> Result<Line, InputError> {
-    let mut editor = take_turn(deadline)?;
-    loop {
-        // One by one: the bytes after the line's end belong to the next reader.
-        let mut byte = [0];
-        INPUT.read(&mut byte, deadline.map(Instant::as_nanos))?;
-        match editor.push(byte[0]) {
-            Typed::Nothing => {}
-            Typed::Added(letter) => print!("{letter}"),
-            Typed::Erased(n) => (0..n).for_each(|_| print!("\x08 \x08")),
-            Typed::Line => {
-                print!("\n");
-                return Ok(Line::Text(editor.take()));
-            }
-            Typed::End => return Ok(Line::End),
-        }
-    }
+fn read_by(buffer: &mut [u8], deadline_ns: Option<u64>) -> Result<usize, InputError> {
+    let _turn = take_turn(deadline_ns)?;
+    INPUT.read(buffer, deadline_ns)
 }
 
 /// Waits until no other reader is served. One that panicked leaves the editor in a usable state.
-fn take_turn(deadline: Option<Instant>) -> Result<MutexGuard<'static, Editor>, InputError> {
-    let Some(deadline) = deadline else {
-        return EDITOR.lock().or_else(|error| error.guard().ok_or(InputError::Abandoned));
-    };
-    match EDITOR.lock_timeout(deadline - Instant::now()) {
-        Ok(editor) => Ok(editor),
-        Err(LockTimeoutError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-        Err(LockTimeoutError::Abandoned) => Err(InputError::Abandoned),
-        Err(LockTimeoutError::TimedOut) => Err(InputError::TimedOut),
-    }
+fn take_turn(deadline_ns: Option<u64>) -> Result<MutexGuard<'static, Editor>, InputError> {
+    EDITOR.lock_by(deadline_ns).or_else(|error| match error {
+        LockError::Poisoned(editor) => Ok(editor),
+        LockError::Abandoned => Err(InputError::Abandoned),
+        LockError::Held => Err(InputError::TimedOut),
+    })
 }

@@ -4,19 +4,18 @@
 //! # Two ways to wait, one mechanism
 //!
 //! [`read_at`] is the *asynchronous* way: the G parks until the device's interrupt readies it, and
-//! costs no M meanwhile. [`read_at_blocking`] is the *blocking* way: the same call inside of
-//! [`mod@crate::api::blocking`], so the M waits with its G, and a spare M takes over its CPU and P.
-//! The bytes are the same; the cost is not, and the two exist to compare it.
+//! costs no M meanwhile. The same call inside of [`blocking`](mod@crate::api::blocking) is the
+//! *blocking* way: the M waits with its G, and a spare M takes over its CPU and P. The bytes are
+//! the same; the cost is not.
 //!
 //! The driver keeps up to [`SLOTS`](crate::drivers::virtio::slots::SLOTS) requests under way;
 //! further callers wait, in order, within their own timeouts.
 #![forbid(unsafe_code)]
 
-use super::blocking::blocking;
-use crate::drivers::virtio_blk::{self, Disk, Failure, Job, SECTOR, SLOT_BYTES};
+use crate::arch::text_enum;
+use crate::drivers::virtio_blk::{self, Command, Disk, Failure, SECTOR, SLOT_BYTES};
 use crate::run::door;
 use crate::run::time::Duration;
-use core::fmt;
 
 pub use crate::drivers::virtio_blk::DeviceError;
 
@@ -24,40 +23,23 @@ pub use crate::drivers::virtio_blk::DeviceError;
 /// has its own timeout: a slow disk that answers is not taken for one that does not.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the disk was not read or written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DiskError {
-    /// This machine has no disk that the kernel can use.
-    NoDisk,
-    /// The range is not all on the disk.
-    PastEnd {
-        /// The first requested byte.
-        offset: u64,
-        /// The number of requested bytes.
-        bytes: usize,
-        /// The size of the disk.
-        size: u64,
-    },
-    /// Writes begin and end at multiples of [`block`] bytes.
-    Unaligned {
-        /// The first byte to be written.
-        offset: u64,
-        /// The number of bytes.
-        bytes: usize,
-        /// What both must be multiples of.
-        block: usize,
-    },
-    /// The disk refuses writes.
-    ReadOnly,
-    /// The device reported a failure.
-    Device(DeviceError),
-    /// The device did not answer in time. The data may have been written, or not.
-    TimedOut {
-        /// How long that was.
-        waited: Duration,
-    },
-    /// No memory for a buffer.
-    NoMemory,
+text_enum! {
+    /// Why the disk was not read or written.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub error DiskError {
+        /// (Or none that the kernel can use.)
+        NoDisk => "there is no disk",
+        PastEnd { offset: u64, bytes: usize, size: u64 } =>
+            "{bytes} bytes at {offset} are past the end of the disk, which has {size}",
+        /// (See [`block`].)
+        Unaligned { offset: u64, bytes: usize, block: usize } =>
+            "{bytes} bytes at {offset} cannot be written: not multiples of {block}",
+        ReadOnly => "the disk is read-only",
+        Device(error: DeviceError) => "{error}",
+        /// (The data may have been written, or not.)
+        TimedOut { waited: Duration } => "the disk did not answer within {waited:?}",
+        NoMemory => "there is no memory for a disk buffer",
+    }
 }
 
 /// The size of the disk in bytes.
@@ -82,11 +64,6 @@ pub fn read_at(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
     read_at_timeout(offset, buffer, TIMEOUT)
 }
 
-/// As [`read_at`], but the M waits with its G, and a spare M takes over.
-pub fn read_at_blocking(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
-    blocking(|| read_at(offset, buffer))
-}
-
 /// As [`read_at`], with the caller's limit to the time that it waits for each answer of the device.
 pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Result<(), DiskError> {
     let disk = checked(offset, buffer.len())?;
@@ -94,7 +71,7 @@ pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Res
     for piece in pieces(offset, rest.len(), disk.block) {
         let (now, later) = rest.split_at_mut(piece.bytes);
         run(disk, timeout, |request, deadline_ns| {
-            request.run(Job::Read(piece.sector, piece.sectors * SECTOR), deadline_ns)?;
+            request.run(Command::Read(piece.sector, piece.sectors * SECTOR), deadline_ns)?;
             now.copy_from_slice(&request.data()[piece.skip..][..now.len()]);
             Ok(())
         })?;
@@ -125,16 +102,11 @@ pub fn write_at(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let (now, later) = rest.split_at(piece.bytes);
         run(disk, TIMEOUT, |request, deadline_ns| {
             request.data()[..now.len()].copy_from_slice(now);
-            request.run(Job::Write(piece.sector, now.len()), deadline_ns)
+            request.run(Command::Write(piece.sector, now.len()), deadline_ns)
         })?;
         rest = later;
     }
     Ok(())
-}
-
-/// As [`write_at`], but the M waits with its G, and a spare M takes over.
-pub fn write_at_blocking(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-    blocking(|| write_at(offset, bytes))
 }
 
 /// Waits until all written data survives a power cut, for [`TIMEOUT`] at most.
@@ -143,10 +115,9 @@ pub fn flush() -> Result<(), DiskError> {
     if !disk.can_flush {
         return Ok(()); // no cache
     }
-    run(disk, TIMEOUT, |request, deadline_ns| request.run(Job::Flush, deadline_ns))
+    run(disk, TIMEOUT, |request, deadline_ns| request.run(Command::Flush, deadline_ns))
 }
 
-/// The disk, if it has that range.
 fn checked(offset: u64, bytes: usize) -> Result<&'static Disk, DiskError> {
     let disk = virtio_blk::disk().ok_or(DiskError::NoDisk)?;
     let size = bytes_of(disk);
@@ -187,7 +158,6 @@ struct Piece {
     sectors: usize,
     /// Bytes of these before the wanted ones.
     skip: usize,
-    /// The number of wanted bytes.
     bytes: usize,
 }
 
@@ -204,28 +174,6 @@ fn pieces(offset: u64, bytes: usize, block: usize) -> impl Iterator<Item = Piece
         (bytes > 0).then_some(piece)
     })
 }
-
-impl fmt::Display for DiskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DiskError::NoDisk => f.write_str("there is no disk"),
-            DiskError::PastEnd { offset: at, bytes, size } => {
-                write!(f, "{bytes} bytes at {at} are past the end of the disk, which has {size}")
-            }
-            DiskError::Unaligned { offset, bytes, block } => {
-                write!(f, "{bytes} bytes at {offset} cannot be written: not multiples of {block}")
-            }
-            DiskError::ReadOnly => f.write_str("the disk is read-only"),
-            DiskError::Device(error) => error.fmt(f),
-            DiskError::TimedOut { waited } => {
-                write!(f, "the disk did not answer within {waited:?}")
-            }
-            DiskError::NoMemory => f.write_str("there is no memory for a disk buffer"),
-        }
-    }
-}
-
-impl core::error::Error for DiskError {}
 
 #[cfg(test)]
 mod tests {
@@ -269,7 +217,8 @@ mod tests {
     #[test]
     fn without_a_disk_everything_says_so() {
         assert_eq!(read_at(0, &mut [0; 512]), Err(DiskError::NoDisk));
-        assert_eq!(read_at_blocking(0, &mut [0; 512]), Err(DiskError::NoDisk));
+        let read = || read_at(0, &mut [0; 512]);
+        assert_eq!(crate::api::blocking::blocking(read), Err(DiskError::NoDisk));
         assert_eq!(write_at(0, &[0; 512]), Err(DiskError::NoDisk));
         assert_eq!(flush(), Err(DiskError::NoDisk));
     }

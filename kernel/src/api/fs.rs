@@ -9,33 +9,25 @@
 
 pub(crate) mod ustar;
 
-use super::blocking::blocking;
 use super::disk::{self, DiskError};
+use crate::arch::text_enum;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt;
 use ustar::Kind;
 
 pub use ustar::{Damage, Entry, Kind as EntryKind};
 
-/// Why a file was not read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FsError {
-    /// The disk failed.
-    Disk(DiskError),
-    /// The archive is damaged, at this offset; at 0 the disk may not be one.
-    Damaged {
-        /// Where the header is.
-        offset: u64,
-        /// What is wrong with it.
-        damage: Damage,
-    },
-    /// There is no such file.
-    NotFound(String),
-    /// The path is a directory.
-    IsDirectory(String),
-    /// No memory to hold so many bytes.
-    NoMemory(u64),
+text_enum! {
+    /// Why a file was not read.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub error FsError {
+        Disk(error: DiskError) => "{error}",
+        NoArchive(damage: Damage) => "the disk is no tar archive, or damaged: {damage}",
+        Damaged { offset: u64, damage: Damage } => "the archive is damaged at {offset}: {damage}",
+        NotFound(path: String) => "there is no file {path}",
+        IsDirectory(path: String) => "{path} is a directory",
+        NoMemory(bytes: u64) => "there is no memory for {bytes} bytes",
+    }
 }
 
 /// The contents of the file at `path`. The G waits; M, P and CPU do not.
@@ -52,11 +44,6 @@ pub fn read(path: &str) -> Result<Vec<u8>, FsError> {
     contents.resize(bytes, 0);
     disk::read_at(entry.start, &mut contents)?;
     Ok(contents)
-}
-
-/// As [`read`], but the M waits with its G, and a spare M takes over.
-pub fn read_blocking(path: &str) -> Result<Vec<u8>, FsError> {
-    blocking(|| read(path))
 }
 
 /// All files and directories, in the archive's order.
@@ -101,25 +88,6 @@ impl From<DiskError> for FsError {
 
 impl From<(u64, Damage)> for FsError {
     fn from((offset, damage): (u64, Damage)) -> Self {
-        FsError::Damaged { offset, damage }
+        if offset == 0 { FsError::NoArchive(damage) } else { FsError::Damaged { offset, damage } }
     }
 }
-
-impl fmt::Display for FsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FsError::Disk(error) => error.fmt(f),
-            FsError::Damaged { offset: 0, damage } => {
-                write!(f, "the disk is no tar archive, or damaged: {damage}")
-            }
-            FsError::Damaged { offset, damage } => {
-                write!(f, "the archive is damaged at {offset}: {damage}")
-            }
-            FsError::NotFound(path) => write!(f, "there is no file {path}"),
-            FsError::IsDirectory(path) => write!(f, "{path} is a directory"),
-            FsError::NoMemory(bytes) => write!(f, "there is no memory for {bytes} bytes"),
-        }
-    }
-}
-
-impl core::error::Error for FsError {}

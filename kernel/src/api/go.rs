@@ -1,8 +1,8 @@
 //! `go`: starting a G, and waiting for its result.
 //!
 //! The closure moves to the G, and its result comes back, in a block that both the G and the join
-//! handle own (`run::job`): beside the G's stack if it is small and the place is free, else on the
-//! heap. The G's panic is caught at its root and becomes the result; dropping the handle detaches
+//! handle own (`run::job`): in the G's record if it is small and the place is free, else on the heap.
+//! The G's panic is caught at its root and becomes the result; dropping the handle detaches
 //! the G, and its result is dropped when it ends.
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,9 @@ pub use crate::run::error::{JoinError, SpawnError};
 use crate::run::door::SpawnOptions;
 use crate::run::unwind::Caught;
 use crate::run::{Instance, Joiner, door};
+use crate::wait::limit::Limit;
 use core::panic::Location;
+use core::time::Duration;
 
 /// Starts `f` on a new G (Go: the `go` statement, newproc).
 ///
@@ -29,10 +31,7 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    match Go::new().spawn(f) {
-        Ok(handle) => handle,
-        Err(error) => panic!("go: {error}"),
-    }
+    Go::new().spawn(f).unwrap_or_else(|error| panic!("go: {error}"))
 }
 
 /// The options of a G that is about to be started.
@@ -45,41 +44,37 @@ where
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use = "nothing runs before spawn"]
-pub struct Go {
-    name: &'static str,
-    stack_size: usize,
-    pin: Option<usize>,
-    program: Option<&'static Instance>,
-}
+pub struct Go(SpawnOptions);
 
 impl Go {
     /// A G without a name and with a stack of the usual size: 99 KiB, or as `stack=` says.
     pub const fn new() -> Self {
-        Go { name: "", stack_size: crate::mem::stack::DEFAULT_SIZE, pin: None, program: None }
+        let (stack, site) = (crate::mem::stack::DEFAULT_SIZE, Location::caller());
+        Go(SpawnOptions { name: "", site, stack, pin: None, program: None })
     }
 
     /// Gives it a name, for reports.
     pub const fn name(mut self, name: &'static str) -> Self {
-        self.name = name;
+        self.0.name = name;
         self
     }
 
     /// Reserves that many bytes of addresses for its stack, at least the usual size and 1 GiB at
     /// most; memory is taken page by page as the stack grows.
     pub const fn stack_size(mut self, bytes: usize) -> Self {
-        self.stack_size = bytes;
+        self.0.stack = bytes;
         self
     }
 
     /// Lets it run on this CPU only.
     pub const fn pin(mut self, cpu: usize) -> Self {
-        self.pin = Some(cpu);
+        self.0.pin = Some(cpu);
         self
     }
 
     /// Makes it a G of that program, not of the one whose G starts it.
     pub(crate) const fn of(mut self, program: &'static Instance) -> Self {
-        self.program = Some(program);
+        self.0.program = Some(program);
         self
     }
 
@@ -90,8 +85,7 @@ impl Go {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let Go { name, stack_size: stack, pin, program } = self;
-        let options = SpawnOptions { name, site: Location::caller(), stack, pin, program };
+        let options = SpawnOptions { site: Location::caller(), ..self.0 };
         door::spawn(options, Caught(f)).map(|joiner| JoinHandle { joiner })
     }
 }
@@ -112,11 +106,41 @@ impl<T> JoinHandle<T> {
     /// Waits until the G has ended; an error if it did not return. Blocks this G only, no CPU.
     pub fn join(self) -> Result<T, JoinError> {
         door::might_park();
-        let joined = self.joiner.join();
-        // As all Gs of a program that has ended: it does not see the ends of the others.
-        if matches!(joined, Err(JoinError::Killed)) && door::is_killed() {
-            door::die();
-        }
-        joined
+        seen(self.joiner.join())
     }
+
+    /// As [`join`](Self::join), for `timeout` at most: then it gives the handle back.
+    pub fn join_timeout(self, timeout: Duration) -> Result<Result<T, JoinError>, Self> {
+        self.join_until(timeout)
+    }
+
+    /// As [`join`](Self::join), until `limit` at most: then it gives the handle back.
+    ///
+    /// ```
+    /// use runnext::prelude::*;
+    /// let (tx, rx) = chan::rendezvous::<u32>();
+    /// let worker = go(move || rx.recv());
+    /// let worker = worker.join_until(Duration::from_millis(1)).expect_err("it waits");
+    /// assert!(!worker.is_finished());
+    /// tx.send(7).unwrap();
+    /// assert_eq!(worker.join(), Ok(Ok(7)));
+    /// ```
+    pub fn join_until<'l>(self, limit: impl Into<Limit<'l>>) -> Result<Result<T, JoinError>, Self> {
+        door::might_park();
+        let joined = limit.into().during(|deadline_ns| self.joiner.join_by(deadline_ns));
+        joined.map(seen).map_err(|joiner| JoinHandle { joiner })
+    }
+
+    /// Whether the G has ended, or is about to end and has its result: `join` does not wait.
+    pub fn is_finished(&self) -> bool {
+        self.joiner.is_done()
+    }
+}
+
+/// A G of a program that has ended does not see the ends of the others.
+fn seen<T>(joined: Result<T, JoinError>) -> Result<T, JoinError> {
+    if matches!(joined, Err(JoinError::Killed)) && door::is_killed() {
+        door::die();
+    }
+    joined
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use crate::run::door::{self, GHandle, Reason, Wait};
+use crate::wait::limit::Limit;
 use crate::wait::queue;
 use core::fmt;
 use core::time::Duration;
@@ -65,7 +66,12 @@ pub fn park() {
 
 /// As [`park()`], for `timeout` at most; false if that passed first.
 pub fn park_timeout(timeout: Duration) -> bool {
-    park_by(Some(door::deadline_after(timeout)))
+    park_until(timeout)
+}
+
+/// As [`park()`], until `limit` at most; false if that came first.
+pub fn park_until<'l>(limit: impl Into<Limit<'l>>) -> bool {
+    limit.into().during(|deadline_ns| park_by(Some(deadline_ns)))
 }
 
 fn park_by(deadline_ns: Option<u64>) -> bool {
@@ -78,11 +84,9 @@ fn park_by(deadline_ns: Option<u64>) -> bool {
         }
         // A wake-up means "check again"; at the deadline too, for a permit of the last moment.
         let in_time = queue::park_by(deadline_ns);
-        if !in_time && door::take_permit() {
+        door::check_kill();
+        if door::take_permit() {
             return true;
-        }
-        if door::is_killed() {
-            door::die();
         }
         if !in_time {
             return false;

@@ -2,8 +2,7 @@
 //!
 //! Starting Gs ([`go`]), channels and [`mod@select`], [`sync`], blocking calls, the console, disk
 //! and files, programs, and what can be known of Gs and the machine ([`tasks`], [`mod@stats`],
-//! [`inspect`]). Safe code that can name only this can neither break memory nor stop the kernel.
-//! The unsafe code behind it is in `wait` and below.
+//! [`inspect`]). The unsafe code behind it is in `wait` and below.
 
 pub mod blocking;
 pub mod chan;
@@ -17,6 +16,7 @@ pub mod program;
 pub mod select;
 pub mod stats;
 pub mod sync;
+pub mod system;
 pub mod tasks;
 
 pub use crate::arch::num_cpus;
@@ -39,10 +39,7 @@ pub fn args() -> &'static [String] {
 /// with it.
 pub fn exit(code: u32) -> ! {
     let program = door::program();
-    if !program.is_started() {
-        end::end_machine(code);
-    }
-    program.end(program.id(), program::Ended::Code(code), door::ready);
+    end::end_program(program, program.id(), program::Ended::Code(code));
     door::die()
 }
 

@@ -7,7 +7,7 @@
 //!
 //! One program is booted. It may [`start`] others, each with its own Gs, arguments and end.
 
-mod run;
+pub(crate) mod run;
 
 pub use crate::run::program::{Ended, ProgramId};
 pub use run::{Run, StartError, start};

@@ -1,9 +1,8 @@
 //! The scheduler's state and counters, for programs: [`stats()`], [`num_goroutines`].
 #![forbid(unsafe_code)]
 
-pub use crate::watch::{Bucket, Histogram, MStats, PInfo, Stats};
-
-use crate::run::door;
+pub use crate::run::account::FullAccounting;
+pub use crate::watch::{Bucket, MStats, PInfo, Stats};
 
 /// A snapshot of the scheduler and its counters. No CPU stops: values may be of different moments.
 ///
@@ -19,7 +18,4 @@ use crate::run::door;
 pub use crate::watch::stats;
 
 /// How many Gs there are now, without the kernel's service Gs (Go: `NumGoroutine`).
-#[must_use]
-pub fn num_goroutines() -> usize {
-    door::num_goroutines()
-}
+pub use crate::run::door::num_goroutines;

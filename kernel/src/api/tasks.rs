@@ -1,32 +1,17 @@
 //! Snapshots of all Gs: name, state, wait, times; and killing a G.
 //!
-//! No G is stopped for a snapshot. So each field was true at some moment during the call, and all
-//! are of one life of the G: never one G's name with another's state (`watch::snapshot`). On the
-//! host, where threads stand in for Gs, there are none.
+//! No G is stopped for a snapshot (`watch::snapshot` says what holds of it). On the host, where
+//! threads stand in for Gs, there are none.
 #![forbid(unsafe_code)]
 
 pub use crate::watch::backtrace::Frame;
-pub use crate::watch::{GInfo, GState, NoBacktrace};
+pub use crate::watch::{GInfo, GState, NoBacktrace, gs};
 
+use crate::arch::text_enum;
 use crate::run::time::{Duration, sleep};
 use crate::run::{GHandle, ProgramId, door, service};
-use crate::wait::poison::describe;
 use crate::{fail, watch};
 use alloc::vec::Vec;
-
-/// All live Gs, by number.
-///
-/// ```
-/// for g in runnext::tasks::gs() {
-///     runnext::println!("{} {:?} {}", g.id, g.name, g.state);
-/// }
-/// ```
-#[must_use]
-pub fn gs() -> Vec<GInfo> {
-    let mut gs = watch::gs();
-    gs.sort_unstable_by_key(|g| g.id);
-    gs
-}
 
 /// The backtrace of a G that does not run, innermost first: where it will continue. If it is in a
 /// blocking call, the frames of the call come first, which are on the stack of an M, and then its
@@ -65,10 +50,10 @@ pub fn kill(id: u64) -> Result<Killed, KillError> {
     if door::current_id() == id {
         door::die();
     }
-    let mut rounds = 0;
+    let (mut rounds, mut is_mine) = (0, false);
     while fail::kill(&handle) {
         // Without memory for a service G, the caller repeats the request itself.
-        if rounds >= YIELDS + ROUNDS && is_asked_on(&handle) {
+        if rounds >= YIELDS + ROUNDS && is_asked_on(&handle, &mut is_mine) {
             let computes = fail::computes(&handle);
             return Ok(if computes { Killed::Computing } else { Killed::Pending });
         }
@@ -83,9 +68,11 @@ pub fn kill(id: u64) -> Result<Killed, KillError> {
     Ok(Killed::Ended)
 }
 
-/// Has a service G repeat the request until that G has ended; false if there is no memory for it.
-fn is_asked_on(handle: &GHandle) -> bool {
-    if !fail::begin_repeating(handle) {
+/// Has a service G repeat the request until that G has ended, unless another caller does; false if
+/// there is no memory for it. `is_mine`: it is this caller's to repeat, since an earlier try.
+fn is_asked_on(handle: &GHandle, is_mine: &mut bool) -> bool {
+    *is_mine |= fail::begin_repeating(handle);
+    if !*is_mine {
         return true;
     }
     let target = handle.clone();
@@ -94,8 +81,7 @@ fn is_asked_on(handle: &GHandle) -> bool {
             sleep(Duration::from_millis(10));
         }
     };
-    let asks = service::spawn_for_a_while("killer", ask);
-    asks.inspect_err(|_| fail::end_repeating(handle)).is_ok()
+    service::spawn("killer", ask).is_ok()
 }
 
 /// How often a killer yields before it sleeps between two checks.
@@ -116,17 +102,12 @@ pub enum Killed {
     Computing,
 }
 
-/// Why a G was not killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KillError {
-    /// There is no G of this number, or no more.
-    NoSuchG,
-    /// It is a service G of the kernel.
-    Kernel,
+text_enum! {
+    /// Why a G was not killed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub error KillError {
+        NoSuchG => "there is no such G",
+        Kernel => "it is one of the kernel's own",
+    }
 }
-
-describe!(KillError {
-    KillError::NoSuchG => "there is no such G";
-    KillError::Kernel => "it is one of the kernel's own";
-});

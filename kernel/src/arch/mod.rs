@@ -22,10 +22,40 @@
 pub mod lock;
 mod x86_64;
 
+/// Makes an enum of which each variant has a text, which is its `Display` and its documentation:
+/// `NoSuchLine(line: u8) => "no I/O APIC has line {line}",`. With `error` in place of `enum` it is
+/// an error for programs.
+macro_rules! text_enum {
+    ($(#[$of_all:meta])* pub error $name:ident { $($variants:tt)* }) => {
+        $crate::arch::text_enum! { $(#[$of_all])* pub enum $name { $($variants)* } }
+
+        impl core::error::Error for $name {}
+    };
+    ($(#[$of_all:meta])* pub enum $name:ident {
+        $($(#[$more:meta])* $variant:ident
+            $(($value:ident: $type:ty))? $({ $($field:ident: $of:ty),* })? => $text:literal,)*
+    }) => {
+        $(#[$of_all])*
+        pub enum $name {
+            $(#[doc = $text] $(#[$more])* $variant
+                $(($type))? $({ $(#[doc = "See the text."] $field: $of),* })?,)*
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match self {
+                    $($name::$variant $(($value))? $({ $($field),* })? => write!(f, $text),)*
+                }
+            }
+        }
+    };
+}
+pub(crate) use text_enum;
+
 pub(crate) use x86_64::cpu::point_slot;
 pub use x86_64::cpu::{
-    MAX_CPUS, cpu_index, halt_forever, here, num_cpus, probe_stack, probe_stack_again, relax,
-    set_all_slots, set_slot, slot, slot_of, slot_offset, wait_for_interrupt,
+    MAX_CPUS, PROBE_BYTES, cpu_index, halt_forever, here, num_cpus, probe_stack, probe_stack_again,
+    relax, set_all_slots, set_slot, slot, slot_of, slot_offset, wait_for_interrupt,
 };
 
 pub use x86_64::machine::{
@@ -37,16 +67,19 @@ pub use x86_64::smp::{report_late_cpus, start_cpus};
 pub use x86_64::acpi;
 pub use x86_64::acpi::power_button::power_button;
 pub use x86_64::cpu::features::missing as missing_features;
-pub use x86_64::cpu::pci::{message_for, pci_read, pci_write};
-pub use x86_64::cpu::switch::{call_on, call_rarely, prepare, saved_at, switch, switch_for_good};
+pub use x86_64::cpu::mmio::Window;
+pub use x86_64::cpu::pci::{PciPorts, message_for};
+pub use x86_64::cpu::switch::{
+    OnM, OnStack, bottom_of, call_on, call_rarely, gogo, mcall, mcall_for_good, prepare,
+};
 pub use x86_64::irq::apic::Mode as ApicMode;
 pub use x86_64::irq::flag as irq;
 pub use x86_64::irq::ioapic::{RouteError, mask as mask_isa};
 pub use x86_64::irq::nmi::{ask, sample, stop_others, stopped_at, was_sampled};
-pub use x86_64::irq::preempt::ROOM as PREEMPT_ROOM;
+pub use x86_64::irq::preempt::{can_leave, leave as leave_interrupted};
 pub use x86_64::irq::shootdown::shootdown;
 pub use x86_64::irq::trap::{
-    Afterwards, Fault, Handlers, PageFault, TRAPPED_RIP, is_trap_return, set_handlers,
+    Fault, Frame, Handlers, PageFault, TRAPPED_RIP, is_trap_return, saved, set_handlers,
 };
 pub use x86_64::machine::exit::{exit, power_off, reboot};
 pub use x86_64::machine::report::{identity, reported};
@@ -55,11 +88,12 @@ pub use x86_64::paging::LOADER_CONFIG;
 pub use x86_64::paging::probe::{NEVER_MEMORY, holds};
 pub use x86_64::time::clock::tsc::cycles;
 pub use x86_64::time::clock::{
-    ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cycles,
+    ClockChoice, cycles_to_ns, now_ns, ns_at, ns_to_tsc as ns_to_cycles,
     uncertainty_ns as clock_uncertainty_ns,
 };
 pub use x86_64::time::timer::{
     TimerChoice, arm as arm_timer, disarm as disarm_timer, is_there as has_timer,
+    tsc_at as cycles_at,
 };
 pub use x86_64::unwind::rescue::{Faulted, FullStack, Rescue, call_above_forbidden, call_in_place};
 #[cfg(test)]

@@ -64,7 +64,8 @@ pub fn begin(seed: Option<u64>) {
     }
     IS_ON.store(true, Relaxed);
     run::SCHED.be_random(seed);
-    run::ask_for_attention(Attention::CHAOS); // releases what is stored above
+    // Releases what is stored above.
+    run::all_slices().for_each(|slices| slices.attention.set(Attention::CHAOS));
 }
 
 /// Writes `chaos=SEED` and the end of a line, for the report of a failure; nothing if chaos is off.
@@ -72,7 +73,6 @@ pub fn note(out: &mut dyn fmt::Write) -> fmt::Result {
     if is_on() { writeln!(out, "chaos={}", SEED.load(Relaxed)) } else { Ok(()) }
 }
 
-/// Whether there is a seed.
 pub fn is_on() -> bool {
     IS_ON.load(Relaxed)
 }
@@ -119,7 +119,6 @@ fn with_draws<R>(f: impl FnOnce(&ChaosConfig, &mut Random) -> R) -> R {
 
 /// The chaos state of a CPU. Its own, with interrupts off; atomic only because it is in a static.
 struct Cpu {
-    /// The state of its generator.
     state: AtomicU64,
     late: Late,
 }
@@ -151,7 +150,6 @@ impl Late {
 /// The probability of each event under a seed, in 256ths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ChaosConfig {
-    /// A slice ends at once.
     at_once: u8,
     /// A slice is cut short.
     short: u8,

@@ -2,7 +2,7 @@
 //!
 //! A check from outside cannot tell an idle P from one whose wake-up is on its way. But when a G
 //! begins to run, it has waited for a CPU since the stamp of its
-//! [`Account`](crate::run::account::Account), and each P records from when until when it last
+//! [`Account`](crate::run::task::Account), and each P records from when until when it last
 //! halted. The overlap of the two is time for which the P could have run the G, and did not. The
 //! longest overlap is kept, with the G and the P.
 //!

@@ -2,9 +2,9 @@
 //!
 //! # Which check finds what
 //!
-//! - **Each step of a G**, always, in release builds too: `sched::G` refuses a transition that its
-//!   state does not allow, so a G that two CPUs took, or that was queued twice, stops the kernel
-//!   when the second CPU runs it.
+//! - **Each step of a G**, in the profile `checked`: `sched::G` refuses a transition that its state
+//!   does not allow, so a G that two CPUs took, or that was queued twice, stops the kernel when the
+//!   second CPU runs it.
 //! - **Each halt of a CPU**, in the profile `checked`: its P holds no G.
 //! - **The protocol of parking**, that no G waits while a P idles, and the bound of spinning, at
 //!   every step: in `sched`'s models (`loom_park`, all interleavings) and its simulation
@@ -13,8 +13,8 @@
 //!   wakes no CPU. What can be checked afterwards is in [`idle_latency`].
 //! - **The end of every stack**: by its guard page, so an overflow is a fault at that instant. That
 //!   the guard is there, and that each G at rest still continues at code, is here.
-//! - **The top of every stack**, where no guard can be, as the record of the G is there: by a canary
-//!   (`mem::stack`), in the profile `checked`. Here, and when a G ends.
+//! - **The top of every stack**, where no guard can be, as the next slot begins there: by a canary
+//!   (`mem::stack`), in the profile `checked`. Here, packed or not, and when a G ends.
 //! - **The whole**, here ([`check`]): errors that no single step sees, such as a G that has dropped
 //!   out of every queue.
 //!
@@ -36,7 +36,7 @@ use crate::api::go::{Go, SpawnError};
 use crate::arch;
 use crate::arch::lock::IrqLock;
 use crate::arch::paging::{self, Flags};
-use crate::fail::abandon;
+use crate::fail::{abandon, overflow::slot_of};
 use crate::mem::stack::{self, slot};
 use crate::run::door::yield_now;
 use crate::run::roster::ALL;
@@ -59,7 +59,6 @@ pub struct Census {
     runnable: usize,
     running: usize,
     parking: usize,
-    /// Gs that are parked.
     pub parked: usize,
     /// Ps that are marked as idle, Ps that are counted so, which `wake_p` uses, Ps that are counted
     /// as spinning, and Ps whose own flag says that they idle or spin.
@@ -83,9 +82,6 @@ pub struct Census {
 
 /// Stops all CPUs for a moment and checks all invariants; the inner error is the first that is
 /// violated. By a G; waits until every CPU has arrived.
-///
-/// # Errors
-/// [`SpawnError`] when there is no memory for a G on each CPU.
 pub fn check() -> Result<Result<Census, String>, SpawnError> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().expect("a check is never abandoned");
@@ -255,10 +251,9 @@ const WRITTEN_OVER: &str = "was written over";
 /// What is wrong with the stack of `g`, if anything: its guard page is mapped, its top or its saved
 /// context was overwritten. The text before and after its number.
 fn check_stack(g: &'static G<Task>) -> Option<(&'static str, &'static str)> {
-    // A G is at the top of its stack. In a call it is on that of its M.
-    let (top, sp) = (core::ptr::from_ref(g).addr(), g.kernel.sp.get());
-    let slot = slot::locate(top as u64).map(|(slot, _)| slot);
-    let is_in = |slot: slot::Slot| (slot.base()..top as u64).contains(&(sp as u64));
+    // A G is the record of its stack. In a call it is on the stack of its M.
+    let (slot, sp) = (slot_of(g), g.kernel.sp.get());
+    let is_in = |slot: slot::Slot| (slot.base()..slot.start()).contains(&(sp as u64));
     let is_at_rest = matches!(g.status(), Status::Runnable | Status::Parked);
     if slot.is_none_or(|slot| paging::translate(slot.base()).is_some()) {
         Some(("the stack of G", "has no guard"))
@@ -275,13 +270,8 @@ fn check_stack(g: &'static G<Task>) -> Option<(&'static str, &'static str)> {
 
 /// Whether the context saved at `sp` continues at an instruction.
 fn goes_on_with_code(sp: usize) -> bool {
-    let (at, _) = arch::saved_at(sp);
-    if paging::translate(at as u64).is_none() {
-        return false;
-    }
-    // SAFETY: mapped, and of a stack at rest: no CPU writes to it while all stand still.
-    let address = unsafe { (at as *const usize).read() };
-    paging::translate(address as u64).is_some_and(|found| found.flags == Flags::CODE)
+    let address = stack::pack::peek(sp as u64);
+    address.and_then(paging::translate).is_some_and(|found| found.flags == Flags::CODE)
 }
 
 /// The longest idle latency since boot or its reset, Gs that wait now included; `None` if there was
@@ -293,7 +283,6 @@ pub fn longest_idle_latency() -> Option<IdleLatency> {
     *idle_latency::LONGEST.lock()
 }
 
-/// Restarts the measurement.
 pub fn reset_idle_latency() {
     *idle_latency::LONGEST.lock() = None;
 }

@@ -1,8 +1,8 @@
-//! For tests and study: unkind machines, and what must hold on every one.
+//! For tests and study: random preemption and delays, and invariants that must hold all the same.
 //!
 //! [`chaos`] preempts and delays at random, by a seed; [`simulated`] is a device of software;
 //! `invariant` checks the whole scheduler, and [`idle_latency`] how long a runnable G waits while
-//! a P is idle. Nothing below names this room: the scheduler reaches it through `run::hooks`.
+//! a P is idle. No other room names this one: the scheduler reaches it through `run::hooks`.
 
 pub(crate) mod chaos;
 pub(crate) mod idle_latency;

@@ -27,11 +27,12 @@ mod fate;
 pub use fate::{Config, Fate, Latency};
 
 use crate::arch::lock::{IrqLock, Level};
+use crate::arch::text_enum;
 use crate::run::poller::{self, PollDesc, PollError};
+use crate::run::program::for_ever;
 use crate::run::timer::{Node, Timed};
-use crate::run::{self, Link, Registry, TIMERS, door};
+use crate::run::{self, GHandle, Link, Registry, TIMERS, door};
 use crate::wait::Shared;
-use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -39,17 +40,16 @@ use core::sync::atomic::Ordering::Relaxed;
 #[cfg(target_os = "none")]
 use crate::run::set_timer;
 
-/// Why a request has no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IoError {
-    /// The device reports a failure.
-    Failed,
-    /// The deadline came first; the request is cancelled.
-    TimedOut,
-    /// The device was closed.
-    Closed,
-    /// There is no memory for another request.
-    NoMemory,
+text_enum! {
+    /// Why a request has no answer.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub error IoError {
+        Failed => "the device reports an error",
+        /// (The request is cancelled.)
+        TimedOut => "the device did not answer in time",
+        Closed => "the device was closed",
+        NoMemory => "no memory for a request",
+    }
 }
 
 /// An answer, and when it came.
@@ -101,9 +101,6 @@ struct Common {
 
 impl Device {
     /// A device that behaves as `config` says.
-    ///
-    /// # Errors
-    /// [`IoError::NoMemory`]
     pub fn new(config: Config) -> Result<Device, IoError> {
         let common = Common {
             config,
@@ -117,9 +114,6 @@ impl Device {
     }
 
     /// Gives the device a request. It is answered by this CPU's timer.
-    ///
-    /// # Errors
-    /// [`IoError::Closed`], [`IoError::NoMemory`]
     pub fn submit(&self, word: u64) -> Result<Request, IoError> {
         let record = take().ok_or(IoError::NoMemory)?;
         let request = Request { record };
@@ -132,7 +126,8 @@ impl Device {
         *submitted += 1;
         // Under the lock, so that `close` finds it.
         let (device, n) = (self.clone(), *submitted);
-        *record.job.lock() = Some(Job { device, n, word, fails: fate.fails, outcome: None });
+        *record.pending.lock() =
+            Some(Pending { device, n, word, fails: fate.fails, outcome: None });
         drop(state);
         if let Some(latency_ns) = fate.latency_ns {
             set_timer(record, door::now_ns().saturating_add(latency_ns));
@@ -144,8 +139,8 @@ impl Device {
     pub fn close(&self) {
         self.0.state.lock().1 = true;
         for record in ALL.iter() {
-            let job = record.job.lock();
-            if job.as_ref().is_some_and(|job| core::ptr::eq(&*job.device.0, &*self.0)) {
+            let pending = record.pending.lock();
+            if pending.as_ref().is_some_and(|pending| core::ptr::eq(&*pending.device.0, &*self.0)) {
                 // Under the record's lock: afterwards it may belong to another request.
                 record.desc.close();
             }
@@ -182,9 +177,6 @@ impl Request {
     /// Waits for the answer, until `deadline_ns` at most. Afterwards the request is over in
     /// any case: a request that timed out is cancelled.
     ///
-    /// # Errors
-    /// The device failed, was closed, or did not answer in time.
-    ///
     /// ```
     /// use runnext::simulated::{Config, Device, IoError, Latency};
     /// use runnext::prelude::*;
@@ -198,13 +190,10 @@ impl Request {
     }
 
     /// As [`Request::wait`], with the time at which the answer came.
-    ///
-    /// # Errors
-    /// As for [`Request::wait`].
     pub fn wait_for_answer(self, deadline_ns: Option<u64>) -> Result<Answer, IoError> {
         let waited = self.record.desc.wait(deadline_ns);
         // An answer counts, even if it came with the deadline or a close.
-        let outcome = self.record.job.lock().as_ref().and_then(|job| job.outcome);
+        let outcome = self.record.pending.lock().as_ref().and_then(|pending| pending.outcome);
         match (outcome, waited) {
             (Some(outcome), _) => outcome,
             (None, Err(PollError::TimedOut)) => Err(IoError::TimedOut),
@@ -227,14 +216,13 @@ struct Record {
     /// Guarded by the lock of the heap it is in.
     timer: Node,
     desc: PollDesc,
-    job: IrqLock<Option<Job>>,
+    pending: IrqLock<Option<Pending>>,
     /// The next free record; under the lock of the free records.
     next_free: Link<Record>,
     older: Link<Record>,
 }
 
-/// The use of a record.
-struct Job {
+struct Pending {
     device: Device,
     /// The number of the request on its device, counted from 1.
     n: u64,
@@ -248,13 +236,14 @@ impl Timed for Record {
         &self.timer
     }
 
-    fn due(&'static self, now_ns: u64) {
-        if let Some(job) = self.job.lock().as_mut() {
-            let answer = Answer { word: !job.word, done_ns: now_ns };
-            job.outcome = Some(if job.fails { Err(IoError::Failed) } else { Ok(answer) });
-            job.device.count(job.n, job.fails);
+    fn due(&'static self, now_ns: u64) -> Option<GHandle> {
+        if let Some(pending) = self.pending.lock().as_mut() {
+            let answer = Answer { word: !pending.word, done_ns: now_ns };
+            pending.outcome = Some(if pending.fails { Err(IoError::Failed) } else { Ok(answer) });
+            pending.device.count(pending.n, pending.fails);
         }
         poller::serve(|| self.desc.ready());
+        None
     }
 }
 
@@ -269,66 +258,37 @@ impl Record {
         Record {
             timer: Node::new(),
             desc: PollDesc::new(),
-            job: IrqLock::at(Level::Request, None),
+            pending: IrqLock::at(Level::Request, None),
             next_free: Link::new(),
             older: Link::new(),
         }
     }
 }
 
-const BATCH: usize = 64;
-
 static ALL: Registry<Record> = Registry::new();
-/// The first free record.
 static FREE: IrqLock<Option<&'static Record>> = IrqLock::new(None);
 
 /// A record for the caller alone; None if there is no memory.
 fn take() -> Option<&'static Record> {
-    pop_free().or_else(|| {
-        let mut batch = Vec::new();
-        batch.try_reserve_exact(BATCH).ok()?;
-        batch.extend((0..BATCH).map(|_| Record::new()));
-        let batch: &'static [Record] = batch.leak();
-        for record in batch {
-            ALL.add(&[record]);
-            push_free(record);
-        }
-        pop_free()
-    })
+    let mut free = FREE.lock();
+    if let Some(record) = *free {
+        *free = record.next_free.get();
+        return Some(record);
+    }
+    drop(free);
+    let record = for_ever(Record::new())?;
+    ALL.add(&[record]);
+    Some(record)
 }
 
 /// Frees a record: no heap has it, and no G waits for it.
 fn give_back(record: &'static Record) {
-    let job = record.job.lock().take();
-    drop(job); // without the lock: the last owner of a device frees memory
+    let pending = record.pending.lock().take();
+    drop(pending); // without the lock: the last owner of a device frees memory
     record.desc.reset().expect("its owner does not wait");
-    push_free(record);
-}
-
-fn push_free(record: &'static Record) {
     let mut free = FREE.lock();
     record.next_free.set(free.replace(record));
 }
-
-fn pop_free() -> Option<&'static Record> {
-    let mut free = FREE.lock();
-    let record = (*free)?;
-    *free = record.next_free.get();
-    Some(record)
-}
-
-impl fmt::Display for IoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            IoError::Failed => "the device reports an error",
-            IoError::TimedOut => "the device did not answer in time",
-            IoError::Closed => "the device was closed",
-            IoError::NoMemory => "no memory for a request",
-        })
-    }
-}
-
-impl core::error::Error for IoError {}
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -351,7 +311,7 @@ fn set_timer(record: &'static Record, due_ns: u64) {
     TICKER.call_once(|| {
         std::thread::spawn(move || {
             loop {
-                TIMERS.on_tick(cpu, door::now_ns());
+                TIMERS.on_tick(cpu, door::now_ns(), |_| ());
                 std::thread::sleep(std::time::Duration::from_micros(50));
             }
         });

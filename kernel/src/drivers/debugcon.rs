@@ -10,11 +10,9 @@ use x86_64::instructions::port::Port;
 /// Its port, and its answer to a read.
 const PORT: u16 = 0xe9;
 
-/// A debug console that answered.
 pub struct DebugCon(());
 
 impl DebugCon {
-    /// The console, if there is one.
     pub fn probe() -> Option<DebugCon> {
         // SAFETY: reads a port that is this device's or unused (0xff then).
         let answer = unsafe { Port::<u8>::new(PORT).read() };
@@ -22,7 +20,7 @@ impl DebugCon {
     }
 
     /// Writes all of `bytes`; a string instruction is faster in an emulator.
-    pub fn write(&mut self, bytes: &[u8]) {
+    pub fn write_all(&mut self, bytes: &[u8]) {
         // SAFETY: writes to the port of a device that answered; the direction flag is clear.
         unsafe {
             asm!("rep outsb", inout("rsi") bytes.as_ptr() => _, inout("rcx") bytes.len() => _,

@@ -56,11 +56,9 @@ struct Glyph {
 const BLANK: Glyph = Glyph { byte: 0, color: 0 };
 
 impl Cell {
-    /// An empty cell.
     pub const BLANK: Cell = Cell { wanted: BLANK, drawn: BLANK };
 }
 
-/// A text console on a framebuffer.
 pub struct Screen<'a> {
     pixels: &'a mut [u8],
     cells: &'a mut [Cell],
@@ -147,7 +145,6 @@ impl<'a> Screen<'a> {
         })
     }
 
-    /// Columns and rows of text.
     pub fn size(&self) -> (usize, usize) {
         (self.columns, self.rows)
     }
@@ -188,7 +185,6 @@ impl<'a> Screen<'a> {
         self.column += 1;
     }
 
-    /// Begins a row; a full screen scrolls.
     fn line_feed(&mut self) {
         self.column = 0;
         self.row += 1;

@@ -8,6 +8,7 @@
 //! that gives its bytes one by one, and zeros after the last. So every count and size that it
 //! reports is bounded before use.
 
+use crate::arch::text_enum;
 use alloc::vec::Vec;
 use raw_cpuid::CpuId;
 use x86_64::instructions::port::Port;
@@ -26,11 +27,8 @@ const MAX_FILES: u32 = 1024;
 /// Bytes of a file's name in the directory, NUL included.
 const NAME_SIZE: usize = 56;
 
-/// The device's two registers.
 pub trait Registers {
-    /// Chooses an item and goes to its start.
     fn select(&mut self, item: u16);
-    /// The next byte of the item.
     fn read(&mut self) -> u8;
 }
 
@@ -48,18 +46,15 @@ impl Registers for Ports {
     }
 }
 
-/// Why there is no such file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileError {
-    /// The directory does not have it.
-    NotFound,
-    /// It is larger than the caller wanted; this is its size.
-    TooLarge(u32),
-    /// No memory to hold it.
-    NoMemory,
+text_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum FileError {
+        NotFound => "there is no such file",
+        TooLarge(size: u32) => "it is too large: {size} bytes",
+        NoMemory => "no memory to hold it",
+    }
 }
 
-/// A fw_cfg device that has shown its signature.
 pub struct FwCfg<R: Registers = Ports>(R);
 
 impl FwCfg {
@@ -72,7 +67,6 @@ impl FwCfg {
 }
 
 impl<R: Registers> FwCfg<R> {
-    /// The device behind `registers`, if it shows its signature.
     pub fn probe_on(mut registers: R) -> Option<Self> {
         registers.select(SIGNATURE_ITEM);
         (read_bytes(&mut registers) == SIGNATURE).then_some(FwCfg(registers))

@@ -11,9 +11,8 @@
 //! end of the interrupt, once for all of them.
 
 use crate::arch::lock::IrqLock;
-use crate::arch::{self, RouteError};
+use crate::arch::{self, RouteError, text_enum};
 use crate::run::poller;
-use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -23,13 +22,12 @@ const CLAIMABLE: Range<u8> = 0x50..0xf0;
 /// Called at an interrupt, which may be spurious: see the top of this file.
 pub type Handler = fn();
 
-/// Why a driver gets no interrupts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IrqError {
-    /// All vectors are claimed.
-    NoVector,
-    /// The line cannot be routed to that CPU.
-    Route(RouteError),
+text_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum IrqError {
+        NoVector => "all interrupt vectors are taken",
+        Route(error: RouteError) => "{error}",
+    }
 }
 
 struct Line {
@@ -111,15 +109,6 @@ pub fn taken(vector: u8) -> (u64, usize) {
 /// A device has interrupted. The caller collects the readied Gs afterwards.
 pub fn on_interrupt(vector: u8) {
     LINES[usize::from(vector)].serve(arch::cpu_index());
-}
-
-impl fmt::Display for IrqError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            IrqError::NoVector => f.write_str("all interrupt vectors are taken"),
-            IrqError::Route(error) => error.fmt(f),
-        }
-    }
 }
 
 #[cfg(test)]

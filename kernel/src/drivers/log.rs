@@ -1,8 +1,8 @@
 //! Printing: whole lines, to every console.
 //!
-//! Holds `print!` and `println!`, the `log` crate's back end, the ring of the last 64 KiB (`dmesg`),
-//! and the panic path. The consoles are drivers, which the boot code attaches ([`attach_serial`],
-//! [`attach_screen`]); what was printed before is replayed to each.
+//! Holds `print!` and `println!`, the `log` crate's back end, the ring of the last 64 KiB
+//! (`dmesg`), and the panic path. The consoles are drivers, which the boot code attaches
+//! ([`attach_serial`], [`attach_screen`]); what was printed before is replayed to each.
 //!
 //! # How lines stay whole while interrupts get in
 //!
@@ -98,11 +98,8 @@ pub trait Sink: Send {
 /// The severity of a text, for consoles with colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Color {
-    /// Anything.
     Normal,
-    /// A warning.
     Warning,
-    /// An error.
     Error,
 }
 
@@ -144,7 +141,6 @@ pub fn attach_screen(screen: Screen<'static>) {
     CONSOLE.with(|console| console.screen.attach(screen, &console.ring));
 }
 
-/// Chooses the consoles to use. A console that was off gets what it missed.
 pub fn set_sinks(sinks: Sinks) {
     CONSOLE.with(|console| console.set_sinks(sinks));
 }
@@ -164,7 +160,6 @@ pub(crate) fn pass_turn_of(gone: u64) {
     CONSOLE.turn.pass_from(gone);
 }
 
-/// Columns and rows of the screen, if there is one.
 pub fn screen_size() -> Option<(usize, usize)> {
     CONSOLE.with(|console| console.screen.sink.as_mut().map(|screen| screen.get_mut().size()))
 }
@@ -195,7 +190,6 @@ pub fn try_emergency(tries: u32) -> Option<Emergency> {
     CONSOLE.try_lock(tries).map(Emergency)
 }
 
-/// The writer from [`emergency`].
 pub struct Emergency(IrqGuard<'static, Console<Serial, Screen<'static>>>);
 
 impl Write for Emergency {
@@ -207,7 +201,6 @@ impl Write for Emergency {
     }
 }
 
-/// Where a text goes.
 #[derive(Clone, Copy)]
 enum To {
     All(Color),
@@ -306,13 +299,12 @@ struct Console<A, B> {
     cut: Option<u64>,
 }
 
-/// A sink, and how much of the ring it has seen.
+/// A sink, and whether it is not used.
 struct Slot<S> {
     /// In a `Cell` for its layout alone: that makes `None` all zero, and so the console, with its
     /// ring, takes no space in the kernel's image.
     sink: Option<Cell<S>>,
     off: bool,
-    seen: u64,
 }
 
 impl<A: Sink, B: Sink> Console<A, B> {
@@ -346,10 +338,10 @@ impl<A: Sink, B: Sink> Console<A, B> {
         match to {
             To::All(color) => {
                 self.ring.push(bytes);
-                self.serial.show(bytes, color, self.ring.written);
-                self.screen.show(bytes, color, self.ring.written);
+                self.serial.show(bytes, color);
+                self.screen.show(bytes, color);
             }
-            To::Serial => self.serial.show(bytes, Color::Normal, self.serial.seen),
+            To::Serial => self.serial.show(bytes, Color::Normal),
         }
     }
 
@@ -360,40 +352,29 @@ impl<A: Sink, B: Sink> Console<A, B> {
     fn set_sinks(&mut self, sinks: Sinks) {
         self.serial.off = !matches!(sinks, Sinks::Both | Sinks::Serial);
         self.screen.off = !matches!(sinks, Sinks::Both | Sinks::Screen);
-        self.serial.catch_up(&self.ring);
-        self.screen.catch_up(&self.ring);
     }
 }
 
 impl<S: Sink> Slot<S> {
     const fn new() -> Self {
-        Slot { sink: None, off: false, seen: 0 }
+        Slot { sink: None, off: false }
     }
 
-    fn attach(&mut self, sink: S, ring: &Ring) {
+    /// Begins with what was printed before.
+    fn attach(&mut self, mut sink: S, ring: &Ring) {
+        ring.since(0).into_iter().for_each(|part| sink.write(part, Color::Normal));
+        sink.draw(usize::MAX);
         self.sink = Some(Cell::new(sink));
-        self.catch_up(ring);
     }
 
     fn sink_in_use(&mut self) -> Option<&mut S> {
         self.sink.as_mut().filter(|_| !self.off).map(Cell::get_mut)
     }
 
-    /// Shows text, after which the sink has seen the ring up to `seen`. A sink in use has seen
-    /// everything before it: `catch_up` runs whenever a sink comes into use.
-    fn show(&mut self, bytes: &[u8], color: Color, seen: u64) {
+    fn show(&mut self, bytes: &[u8], color: Color) {
         if let Some(sink) = self.sink_in_use() {
             sink.write(bytes, color);
-            self.seen = seen;
         }
-    }
-
-    /// Shows the part of the missed text that the ring still has.
-    fn catch_up(&mut self, ring: &Ring) {
-        for part in ring.since(self.seen) {
-            self.show(part, Color::Normal, ring.written);
-        }
-        self.sink_in_use().map(|sink| sink.draw(usize::MAX));
     }
 }
 
@@ -413,35 +394,29 @@ impl Log for Logger {
             Level::Warn => Color::Warning,
             _ => Color::Normal,
         };
-        let line = Line { now_ns: arch::now_ns(), cpu: arch::cpu_index(), record };
+        let line = line(arch::now_ns(), arch::cpu_index(), record);
         CONSOLE.print(format_args!("{line}\n"), color);
     }
 
     fn flush(&self) {}
 }
 
-/// A message as it is printed: `[   0.123456] warn: cpu 3: the message`.
-struct Line<'a> {
-    /// 0 until there is a clock.
-    now_ns: u64,
-    cpu: usize,
-    record: &'a Record<'a>,
-}
-
-impl fmt::Display for Line<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let (seconds, rest) = (self.now_ns / 1_000_000_000, self.now_ns % 1_000_000_000);
+/// A message as it is printed: `[   0.123456] warn: cpu 3: the message`. The time is 0 until there
+/// is a clock.
+fn line(now_ns: u64, cpu: usize, record: &Record) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
+        let (seconds, rest) = (now_ns / 1_000_000_000, now_ns % 1_000_000_000);
         write!(f, "[{seconds:4}.{:06}] ", rest / 1000)?;
-        match self.record.level() {
+        match record.level() {
             // A failure may concern one CPU only.
-            Level::Error => write!(f, "error: cpu {}: ", self.cpu)?,
-            Level::Warn => write!(f, "warn: cpu {}: ", self.cpu)?,
+            Level::Error => write!(f, "error: cpu {cpu}: ")?,
+            Level::Warn => write!(f, "warn: cpu {cpu}: ")?,
             Level::Info => f.write_str("info: ")?,
             Level::Debug => f.write_str("debug: ")?,
             Level::Trace => f.write_str("trace: ")?,
         }
-        f.write_fmt(*self.record.args())
-    }
+        f.write_fmt(*record.args())
+    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! The consoles (`serial`, `framebuffer`) are [`log::Sink`]s, which the boot code hands to [`log`].
 //! `fw_cfg` gives the boot code files from the command line of the virtual machine. `pci` finds
 //! devices, `virtio` has what virtio devices share, `virtio_blk` is the disk, `irq` maps interrupts
-//! to drivers, `debugcon` takes the stream of traces.
+//! to drivers, `debugcon` takes the stream of traces, `power_button` ends the machine.
 
 pub mod debugcon;
 pub mod framebuffer;

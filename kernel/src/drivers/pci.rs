@@ -2,8 +2,8 @@
 //!
 //! Finds functions by walking the buses ([`functions`]), reads capabilities and address registers
 //! ([`Device`]), and sets up interrupts: as a message where the function has MSI-X
-//! ([`Device::enable_message`]), by its line otherwise ([`Device::interrupt_line`]). `arch` accesses
-//! configuration space; the types of an access are those of `virtio-drivers`.
+//! ([`Device::enable_message`]), by its line otherwise ([`Device::interrupt_line`]). `arch`
+//! accesses configuration space; the types of an access are those of `virtio-drivers`.
 //!
 //! **Configuration space is not trusted.** Lists have an end, whatever their links say;
 //! bridges lead to each bus once; an object outside its address register, or absurdly far
@@ -13,50 +13,29 @@
 //! Not found: buses behind a second host bridge, which only ACPI's AML names.
 
 use super::irq::IrqError;
-use crate::arch;
+use crate::arch::{self, Window, text_enum};
 use alloc::vec::Vec;
-use core::fmt;
-use core::ptr::NonNull;
 use virtio_drivers::transport::pci::VirtioPciError;
 use virtio_drivers::transport::pci::bus::{Command, ConfigurationAccess, PciRoot};
 
+pub use crate::arch::PciPorts as Ports;
 pub use virtio_drivers::transport::pci::bus::DeviceFunction as Address;
 
-/// The machine's configuration space.
-#[derive(Clone, Copy, Debug)]
-pub struct Ports;
-
-impl ConfigurationAccess for Ports {
-    fn read_word(&self, at: Address, register: u8) -> u32 {
-        arch::pci_read(at.bus, at.device, at.function, register)
+text_enum! {
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum ProbeError {
+        CutCapability(at: u8) => "its capability at {at:#x} is cut off",
+        NoSuchBar(bar: u8) => "it names address register {bar} of six",
+        /// (It is empty, or for ports, or invalid.)
+        NoMemoryBar(bar: u8) => "its address register {bar} names no memory",
+        OutsideBar(bar: u8) => "it names memory outside of register {bar}'s",
+        Unmappable(at: u64) => "its registers at {at:#x} cannot be mapped",
+        Transport(error: VirtioPciError) => "invalid virtio structures: {error}",
+        Ring(error: virtio_drivers::Error) => "no ring: {error}",
+        NoInterrupt(error: IrqError) => "no interrupt: {error}",
+        BlockSize(bytes: u32) => "blocks of {bytes} bytes are unsupported",
+        Unusable(why: &'static str) => "{why}",
     }
-
-    fn write_word(&mut self, at: Address, register: u8, value: u32) {
-        // SAFETY: the writer is this file, `virtio`, or the crate: a BAR is sized with decoding off
-        // and restored; a command lets a device reach memory, whether its rings are set up yet or
-        // not; MSI-X is enabled when its table has a message of ours.
-        unsafe { arch::pci_write(at.bus, at.device, at.function, register, value) };
-    }
-
-    unsafe fn unsafe_clone(&self) -> Self {
-        *self
-    }
-}
-
-/// Why a device cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProbeError {
-    CutCapability(u8),
-    NoSuchBar(u8),
-    /// This address register is empty, or for ports, or invalid.
-    NoMemoryBar(u8),
-    OutsideBar(u8),
-    Unmappable(u64),
-    Transport(VirtioPciError),
-    Ring(virtio_drivers::Error),
-    NoInterrupt(IrqError),
-    BlockSize(u32),
-    Unusable(&'static str),
 }
 
 pub const NO_MESSAGES: ProbeError = ProbeError::Unusable("it cannot send messages");
@@ -110,7 +89,6 @@ pub fn functions<C: ConfigurationAccess>(config: &C, vendor: u16) -> Vec<(Addres
     found
 }
 
-/// One entry of a function's list of capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
     pub id: u8,
@@ -139,59 +117,18 @@ impl Region {
     }
 
     /// The region as registers. A second call returns the same addresses.
-    pub fn map(&self) -> Result<Registers, ProbeError> {
-        let bytes = self.bytes as usize;
-        let map = || arch::paging::map_mmio(self.address, bytes).ok().and_then(NonNull::new);
-        let base = (self.bytes <= MAX_REGION).then(map).flatten();
-        Ok(Registers { base: base.ok_or(ProbeError::Unmappable(self.address))?, bytes })
+    pub fn map(&self) -> Result<Window, ProbeError> {
+        let map = || arch::paging::map_mmio(self.address, self.bytes as usize).ok();
+        let window = (self.bytes <= MAX_REGION).then(map).flatten();
+        window.ok_or(ProbeError::Unmappable(self.address))
     }
 }
 
-/// Device memory, which stays mapped. A device may answer only to accesses of a register's own
-/// width. An access outside reads all ones and writes nothing, as where no device answers.
-#[derive(Debug)]
-pub struct Registers {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-pub trait Word: Copy {}
-impl Word for u16 {}
-impl Word for u32 {}
-
-impl Registers {
-    pub fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    pub fn read(&self, offset: usize) -> u16 {
-        let register = self.register::<u16>(offset);
-        // SAFETY: `register` gives aligned addresses inside only, and those are mapped.
-        register.map_or(u16::MAX, |register| unsafe { register.read_volatile() })
-    }
-
-    pub fn write<T: Word>(&self, offset: usize, value: T) {
-        if let Some(register) = self.register::<T>(offset) {
-            // SAFETY: as in `read`.
-            unsafe { register.write_volatile(value) };
-        }
-    }
-
-    fn register<T: Word>(&self, offset: usize) -> Option<*mut T> {
-        let is_inside = offset.checked_add(size_of::<T>())? <= self.bytes;
-        let register = self.base.as_ptr().wrapping_add(offset).cast::<T>();
-        (is_inside && register.is_aligned()).then_some(register)
-    }
-}
-
-/// A function and the access to its configuration space.
 pub struct Device<C: ConfigurationAccess + Copy = Ports> {
     config: C,
-    /// Its address.
     pub at: Address,
 }
 
-/// The table of messages of a function that has MSI-X.
 pub struct MessageTable {
     capability: u8,
     region: Region,
@@ -199,12 +136,10 @@ pub struct MessageTable {
 }
 
 impl<C: ConfigurationAccess + Copy> Device<C> {
-    /// The function at `at`.
     pub fn new(config: C, at: Address) -> Device<C> {
         Device { config, at }
     }
 
-    /// The configuration word at `register`.
     pub fn read(&self, register: u8) -> u32 {
         self.config.read_word(self.at, register)
     }
@@ -301,39 +236,16 @@ const ENABLED: u32 = 1 << 31;
 const MASKED: u32 = 1 << 30;
 
 /// Masks all entries but the first, which gets `message`.
-fn write_entries(table: &Registers, entries: u16, message: (u64, u32)) {
+fn write_entries(table: &Window, entries: u16, message: (u64, u32)) {
     const ENTRY_MASKED: u32 = 1;
     // Masked while it is changed, so that no half-written message is ever sent.
     for entry in 0..usize::from(entries) {
-        table.write(entry * ENTRY_BYTES as usize + 12, ENTRY_MASKED);
+        table.put(entry * ENTRY_BYTES as usize + 12, ENTRY_MASKED);
     }
-    table.write(0, message.0 as u32);
-    table.write(4, (message.0 >> 32) as u32);
-    table.write(8, message.1);
-    table.write(12, 0u32);
-}
-
-impl From<IrqError> for ProbeError {
-    fn from(error: IrqError) -> Self {
-        ProbeError::NoInterrupt(error)
-    }
-}
-
-impl fmt::Display for ProbeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ProbeError::CutCapability(at) => write!(f, "its capability at {at:#x} is cut off"),
-            ProbeError::NoSuchBar(bar) => write!(f, "it names address register {bar} of six"),
-            ProbeError::NoMemoryBar(bar) => write!(f, "its address register {bar} names no memory"),
-            ProbeError::OutsideBar(bar) => write!(f, "it names memory outside of register {bar}'s"),
-            ProbeError::Unmappable(at) => write!(f, "its registers at {at:#x} cannot be mapped"),
-            ProbeError::Transport(error) => write!(f, "invalid virtio structures: {error}"),
-            ProbeError::Ring(error) => write!(f, "no ring: {error}"),
-            ProbeError::NoInterrupt(error) => write!(f, "no interrupt: {error}"),
-            ProbeError::BlockSize(bytes) => write!(f, "blocks of {bytes} bytes are unsupported"),
-            ProbeError::Unusable(why) => f.write_str(why),
-        }
-    }
+    table.put(0, message.0 as u32);
+    table.put(4, (message.0 >> 32) as u32);
+    table.put(8, message.1);
+    table.put(12, 0u32);
 }
 
 #[cfg(test)]

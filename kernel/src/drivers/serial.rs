@@ -15,10 +15,8 @@ use uart_16550::backend::{Backend, PioBackend};
 use uart_16550::spec::FIFO_SIZE;
 use uart_16550::spec::registers::{FCR, FifoTriggerLevel, LCR, LSR, MCR, WordLength, offsets};
 
-/// The first serial port of a PC, its interrupt, and the second port.
 const COM1: u16 = 0x3f8;
 const COM1_IRQ: u8 = 4;
-const COM2: u16 = 0x2f8;
 
 /// The port interrupts when so many bytes have come, or fewer and then none for the time of four.
 /// Half of its FIFO is left for bytes that come until the CPU responds: 0.7 ms at 115,200 baud.
@@ -99,13 +97,6 @@ impl Serial {
         serial.listener = Some(|seen| INPUT.on_line_status(seen));
         Some(serial)
     }
-
-    /// COM2, which is never read.
-    pub fn probe_second() -> Option<Serial> {
-        // SAFETY: as there, of 0x2f8 to 0x2ff.
-        let port = unsafe { Uart16550::new_port(COM2) }.ok()?;
-        Serial::probe_on(*port.backend(), |_| ())
-    }
 }
 
 impl<B: Backend> Serial<B> {
@@ -119,10 +110,6 @@ impl<B: Backend> Serial<B> {
 
     fn is_dead(&self) -> bool {
         self.losses_in_a_row >= LOSSES_UNTIL_DEAD
-    }
-
-    pub fn write_raw(&mut self, bytes: &[u8]) {
-        bytes.chunks(self.load).for_each(|load| self.send(load));
     }
 
     /// Sends at most what an empty transmitter takes, or loses it.

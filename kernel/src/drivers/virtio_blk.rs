@@ -30,11 +30,11 @@ use super::virtio::probe::{self, Interrupt, Started, VENDOR};
 use super::virtio::ring::{Broken, Chain, Ring};
 use super::virtio::slots::{Answer, Bogus, RING, SLOTS};
 use crate::arch::lock::IrqLock;
+use crate::arch::text_enum;
 use crate::mem::{PAGE_SIZE, dma};
 use crate::run::poller::{PollDesc, PollError};
 use alloc::format;
 use alloc::string::String;
-use core::fmt;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -80,14 +80,13 @@ pub fn init() {
     }
 }
 
-/// The disk, if there is one.
 pub fn disk() -> Option<&'static Disk> {
     DISK.get()
 }
 
-/// A request to the device.
+/// What a request asks of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Job {
+pub enum Command {
     /// Reads so many bytes from this sector on, a multiple of [`SECTOR`].
     Read(u64, usize),
     /// Writes so many bytes from this sector on.
@@ -96,42 +95,37 @@ pub enum Job {
     Flush,
 }
 
-impl Job {
+impl Command {
     fn fits(self) -> bool {
         match self {
-            Job::Read(_, bytes) | Job::Write(_, bytes) => {
+            Command::Read(_, bytes) | Command::Write(_, bytes) => {
                 (SECTOR..=SLOT_BYTES).contains(&bytes) && bytes.is_multiple_of(SECTOR)
             }
-            Job::Flush => true,
+            Command::Flush => true,
         }
     }
 }
 
-/// Why a request has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The deadline came first. The device may still carry out the request.
     TimedOut,
-    /// No memory for a buffer.
     NoMemory,
-    /// The device failed.
     Device(DeviceError),
 }
 
-/// The kinds of failure of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceError {
-    /// It could not read or write there.
-    Io,
-    /// It does not know this request.
-    Unsupported,
-    /// Its answers are invalid, and it is not used any more.
-    Broken,
+text_enum! {
+    /// The kinds of failure of a device.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub error DeviceError {
+        Io => "the disk could not read or write there",
+        Unsupported => "the disk does not know this request",
+        Broken => "the disk answers nonsense and is not used any more",
+    }
 }
 
 const BROKEN: Failure = Failure::Device(DeviceError::Broken);
 
-/// A virtio block device.
 pub struct Disk {
     /// Its size in sectors.
     pub sectors: u64,
@@ -139,11 +133,9 @@ pub struct Disk {
     pub block: usize,
     /// Whether it refuses writes.
     pub is_read_only: bool,
-    /// Whether it has a cache that [`Job::Flush`] empties; without, written data is on the disk.
+    /// Whether it has a cache that [`Command::Flush`] empties; if not, written data is on disk.
     pub can_flush: bool,
-    /// How it interrupts.
     pub interrupt: Interrupt,
-    /// The disk in a line.
     pub summary: String,
     ring: IrqLock<Ring<Dma, PciTransport>>,
     free: FreeSlots,
@@ -219,7 +211,7 @@ impl Disk {
             match ring.take_answer() {
                 Ok(None) => break,
                 Ok(Some(Answer::Wake(slot))) => done |= 1 << slot,
-                // Under the lock: who sees that the device has it no more can have it.
+                // Under the lock: once the device no longer owns the slot, another G may take it.
                 Ok(Some(Answer::Returned(slot))) => self.free.push(slot),
                 Err(Bogus(head)) => {
                     bogus = Some(head);
@@ -266,23 +258,22 @@ struct Head {
     kind: u32,
     reserved: u32,
     sector: u64,
-    /// Written by the device.
     status: u8,
 }
 
 pub(super) const SLOT_PAGES: usize = (SLOT_BYTES + size_of::<Head>()).div_ceil(PAGE_SIZE);
 
-/// Writes the head of `job` into the slot's memory at `data`; returns the pieces for the device.
+/// Writes the head of `command` into the slot's memory at `data`; returns the device's pieces.
 ///
 /// # Safety
-/// `data` is [`SLOT_PAGES`] pages that no other code touches, and `job` fits.
-pub(super) unsafe fn chain(job: Job, data: NonNull<u8>) -> Chain {
+/// `data` is [`SLOT_PAGES`] pages that no other code touches, and `command` fits.
+pub(super) unsafe fn chain(command: Command, data: NonNull<u8>) -> Chain {
     /// A status that no device writes.
     const NO_STATUS: u8 = u8::MAX;
-    let (kind, sector, bytes) = match job {
-        Job::Read(sector, bytes) => (0, sector, bytes),
-        Job::Write(sector, bytes) => (1, sector, bytes),
-        Job::Flush => (4, 0, 0),
+    let (kind, sector, bytes) = match command {
+        Command::Read(sector, bytes) => (0, sector, bytes),
+        Command::Write(sector, bytes) => (1, sector, bytes),
+        Command::Flush => (4, 0, 0),
     };
     // SAFETY: inside the slot's memory, and aligned.
     let head = unsafe { data.add(SLOT_BYTES) };
@@ -293,10 +284,10 @@ pub(super) unsafe fn chain(job: Job, data: NonNull<u8>) -> Chain {
     let request = NonNull::slice_from_raw_parts(head, offset_of!(Head, status));
     let status = NonNull::slice_from_raw_parts(status, 1);
     let data = NonNull::slice_from_raw_parts(data, bytes);
-    match job {
-        Job::Read(..) => Chain::new(&[request], &[data, status]),
-        Job::Write(..) => Chain::new(&[request, data], &[status]),
-        Job::Flush => Chain::new(&[request], &[status]),
+    match command {
+        Command::Read(..) => Chain::new(&[request], &[data, status]),
+        Command::Write(..) => Chain::new(&[request, data], &[status]),
+        Command::Flush => Chain::new(&[request], &[status]),
     }
 }
 
@@ -305,7 +296,6 @@ pub struct Request<'d> {
     disk: &'d Disk,
     slot: usize,
     data: NonNull<u8>,
-    /// The device has it.
     is_out: bool,
 }
 
@@ -320,16 +310,16 @@ impl Request<'_> {
         unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), SLOT_BYTES) }
     }
 
-    /// Hands `job` to the device, and waits until it is done or `deadline_ns`.
+    /// Hands `command` to the device, and waits until it is done or `deadline_ns`.
     ///
     /// # Panics
-    /// When `job` does not fit, or the device has the slot already.
-    pub fn run(&mut self, job: Job, deadline_ns: u64) -> Result<(), Failure> {
-        assert!(job.fits(), "odd job");
+    /// When `command` does not fit, or the device has the slot already.
+    pub fn run(&mut self, command: Command, deadline_ns: u64) -> Result<(), Failure> {
+        assert!(command.fits(), "invalid command");
         assert!(!self.is_out, "slot out");
         let Request { disk, slot, data, .. } = *self;
         // SAFETY: this request holds the slot, whose memory this is.
-        let chain = unsafe { chain(job, data) };
+        let chain = unsafe { chain(command, data) };
         // SAFETY: the same; `data` gives out no reference to it while `is_out`.
         unsafe { disk.ring.lock().send(slot, chain) }.map_err(|Broken| BROKEN)?;
         self.is_out = true;
@@ -373,18 +363,6 @@ fn verdict(status: u8) -> Result<(), Failure> {
     }
 }
 
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DeviceError::Io => "the disk could not read or write there",
-            DeviceError::Unsupported => "the disk does not know this request",
-            DeviceError::Broken => "the disk answers nonsense and is not used any more",
-        })
-    }
-}
-
-impl core::error::Error for DeviceError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -392,12 +370,12 @@ mod tests {
     #[test]
     fn only_whole_sectors_that_fit_a_slot_are_asked_for() {
         for bytes in [SECTOR, 3 * SECTOR, SLOT_BYTES] {
-            assert!(Job::Read(0, bytes).fits() && Job::Write(9, bytes).fits());
+            assert!(Command::Read(0, bytes).fits() && Command::Write(9, bytes).fits());
         }
         for bytes in [0, 1, SECTOR + 1, SLOT_BYTES + SECTOR, usize::MAX] {
-            assert!(!Job::Read(0, bytes).fits() && !Job::Write(9, bytes).fits());
+            assert!(!Command::Read(0, bytes).fits() && !Command::Write(9, bytes).fits());
         }
-        assert!(Job::Flush.fits());
+        assert!(Command::Flush.fits());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::run::program::Ended;
 use crate::run::roster::{ALL, EPOCH};
 use crate::run::task::{Running, Task};
 use crate::run::waiting::Wait;
-use crate::run::{Leaving, SCHED, TIMERS, door, leave, ready_from, running, this_cpu};
+use crate::run::{Leaving, TIMERS, door, leave, ready_from, running, this_cpu};
 use crate::wait::held;
 use crate::watch::holder::owner_for;
 use crate::{arch, drivers};
@@ -34,7 +34,6 @@ pub fn abandoned() -> usize {
     ABANDONED.load(Relaxed)
 }
 
-/// Abandons the running G.
 #[cold]
 pub fn abandon() -> ! {
     let g = running().expect("no G to end");
@@ -96,18 +95,16 @@ pub fn finish_abandoned(g: &'static G<Task>, reason: Option<JoinError>) {
     }
     if let Some(work) = g.kernel.work.take() {
         // SAFETY: `g_main` has run it from there, and the G was abandoned for good, by the last
-        // lines of `stack_full`, by `abandon` or by `fail`.
+        // lines of `stack_full`, by `abandon` or by `fail`; or never will (`starved`), and what was
+        // to run is lost: its destructors are the program's, and no G runs here.
         unsafe { work.give_up(why) };
     }
     if g.status() != Status::Running {
         g.cancel_park();
     }
-    SCHED.exited_for_kernel(g);
+    g.exit();
     if program.is_main(id) {
-        if !program.is_started() {
-            end::end_machine(end::EXIT_MAIN_PANIC);
-        }
-        program.end(program.id(), Ended::Panicked, door::ready);
+        end::end_program(program, program.id(), Ended::Panicked);
     }
 }
 

@@ -1,8 +1,8 @@
 //! All Gs of a program wait for each other: found, reported, and that program ends.
 //!
 //! As in Go, this is a fatal error of the program: the booted program takes the machine with it
-//! ([`super::end::EXIT_DEADLOCK`]), a started one ends with [`Ended::Deadlock`]. It is found in three
-//! ways. Nothing is counted where Gs wait, and no timer ticks for any of them.
+//! ([`super::end::EXIT_DEADLOCK`]), a started one ends with [`Ended::Deadlock`]. It is found in
+//! three ways. Nothing is counted where Gs wait, and no timer ticks for any of them.
 //!
 //! - **The machine is idle** (Go: checkdead): a CPU that finds nothing to run, and sees that no
 //!   other P runs a G, scans all Gs before it halts ([`on_all_idle`]).
@@ -29,8 +29,8 @@
 //! # The scan of an idle machine
 //!
 //! The machine does not stand still during a scan, so the result counts only if no G has left a CPU
-//! since ([`run::cycles_run`]): a G that was woken after it was examined waited for an outside event
-//! then; a G that was woken before was runnable or running, if it has not left its CPU again.
+//! since ([`run::cycles_run`]): a G that was woken after it was examined waited for an outside
+//! event then; a G that was woken before was runnable or running, if it has not left its CPU again.
 //!
 //! A scan is not repeated before some G has run: an idle machine scans once, and then halts. But a
 //! CPU that is woken for nothing runs no G, and leaves no trace in the cycles run. So a scan also
@@ -52,11 +52,11 @@
 //!
 //! After a scan that suspects no program the watcher *rests*, without a deadline: until a timer
 //! fires on any CPU, or a CPU halts while another one is busy: while it rests, a bit of their
-//! attention words makes both call [`poll_watcher`]. Then it waits for a second, and scans. The last
-//! G of a program to wait leaves its CPU either with no G to run, and that CPU halts; or to a G that
-//! had waited for a CPU, for which there was a timer that fires within a slice. So the last wait of
-//! a deadlock is followed by a scan. Two events do not count, or the watcher would keep itself
-//! awake: the tick of a watchdog CPU, and a CPU that halts while only the watcher runs.
+//! attention words makes both call [`poll_watcher`]. Then it waits for a second, and scans. The
+//! last G of a program to wait leaves its CPU either with no G to run, and that CPU halts; or to a
+//! G that had waited for a CPU, for which there was a timer that fires within a slice. So the last
+//! wait of a deadlock is followed by a scan. Two events do not count, or the watcher would keep
+//! itself awake: the tick of a watchdog CPU, and a CPU that halts while only the watcher runs.
 #![forbid(unsafe_code)]
 
 pub mod cycle;
@@ -64,16 +64,14 @@ mod ring;
 
 use super::end::EXIT_DEADLOCK;
 use super::panic::{self, Message};
-use crate::arch::irq::{self, IrqState};
-use crate::arch::lock::IrqLock;
-use crate::run::door::GHandle;
 use crate::run::error::SpawnError;
+use crate::run::poller::PollDesc;
 use crate::run::preempt::Attention;
 use crate::run::time::{Duration, Instant, sleep};
 use crate::run::waiting::{Reason, Wait};
-use crate::run::{Ended, Instance, ProgramId, door, service};
+use crate::run::{Ended, Instance, ProgramId, service};
 use crate::watch::{GInfo, GState, backtrace, holder};
-use crate::{fail, run, watch};
+use crate::{arch, fail, run, watch};
 use core::fmt::{self, Write};
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -114,20 +112,16 @@ fn scan_at_rest(instance: &'static Instance, cycles_run: u64) -> bool {
     if run::cycles_run() != cycles_run || !run::all_idle() {
         return false;
     }
-    end_program(instance, id, |supervisor| {
-        irq::disable();
-        door::ready_from_interrupt(supervisor);
-        irq::restore(IrqState::ON); // it is in this CPU's inbox, which this CPU checks next
-    });
+    end_program(instance, id);
     true
 }
 
 /// Ends that run of a program, which is deadlocked; with the booted program the machine.
-fn end_program(instance: &'static Instance, id: ProgramId, ready: fn(GHandle)) {
+fn end_program(instance: &'static Instance, id: ProgramId) {
     if !instance.is_started() {
         panic::stop_with(EXIT_DEADLOCK, |out| report(out, instance));
     }
-    instance.end(id, Ended::Deadlock, ready);
+    instance.end(id, Ended::Deadlock);
 }
 
 /// A stamp of the waits of a program's Gs, if there are any and each of them waits for another, as
@@ -149,9 +143,9 @@ fn scan_program(instance: &Instance, is_outside: impl Fn(&run::GHandle) -> bool)
     stamp.ok()
 }
 
-/// For each G: its handle, and its wait, if it waits, with two words that change when it runs. A
-/// stamp of it all if the Gs wait for each other; if not, a G that waits for something else, if
-/// there is one.
+/// `gs` yields for each G its handle and, if it waits, its wait and two words that change when it
+/// runs. Returns a stamp of all that if the Gs wait for each other; else a G that waits for
+/// something else, if there is one.
 fn scan<G>(gs: impl Iterator<Item = (G, Option<(Wait, [u64; 2])>)>) -> Result<u64, Option<G>> {
     let mut stamp = None;
     for (g, wait) in gs {
@@ -187,28 +181,25 @@ const SHARE: u32 = 20;
 /// How often a scan is repeated because Gs began or ended meanwhile.
 const TRIES: usize = 16;
 
-static WATCHER: Watcher<GHandle> = Watcher::new();
+static WATCHER: Watcher = Watcher::new();
 
 /// A program is being started, and counts as running: ensures that there is a watcher.
-///
-/// # Errors
-/// [`SpawnError`] when there is no memory for it.
 pub fn begin_watching() -> Result<(), SpawnError> {
     if cfg!(not(target_os = "none")) {
         return Ok(()); // the host does not know what a thread waits for
     }
     static IS_THERE: AtomicBool = AtomicBool::new(false);
     if IS_THERE.swap(true, Relaxed) {
-        WATCHER.wake().into_iter().for_each(door::ready);
+        WATCHER.wake();
         return Ok(());
     }
     service::spawn("deadlocks", watch).inspect_err(|_| IS_THERE.store(false, Relaxed))
 }
 
-/// This CPU is about to halt while so many CPUs run Gs, or its timer has fired (`usize::MAX`): makes
-/// the watcher scan, a little later. True if it is in the inbox of this CPU. Interrupts off.
+/// This CPU is about to halt while so many CPUs run Gs, or its timer has fired (`usize::MAX`):
+/// makes the watcher scan soon. True if it may be in the inbox of this CPU. Interrupts off.
 pub fn poll_watcher(busy: usize) -> bool {
-    WATCHER.poll(busy).map(door::ready_from_interrupt).is_some()
+    WATCHER.poll(busy)
 }
 
 fn watch() {
@@ -217,26 +208,25 @@ fn watch() {
         sleep(PERIOD.max(took * SHARE));
         WATCHER.begin_scan(run::program::running().any(Instance::is_started));
         let began = Instant::now();
-        let suspects = run::program::running().filter(|instance| scan_beside(instance)).count();
+        let suspects = run::program::running().filter(|instance| scan_started(instance)).count();
         took = began.elapsed();
-        let begin_park = || door::begin_park(Wait::new(Reason::Poll, 0));
-        if suspects == 0 && WATCHER.begin_rest(begin_park) {
-            door::park();
+        WATCHER.scans.store(false, Relaxed);
+        if suspects == 0 {
+            let _ = WATCHER.events.wait(None); // it rests; no other G waits for them
         }
-        WATCHER.end_scan();
     }
 }
 
 /// Scans one program, and ends it if all its Gs have been in the very same waits since the last
 /// scan. True if they wait for each other, but perhaps not since then: it is scanned once more.
-fn scan_beside(instance: &'static Instance) -> bool {
+fn scan_started(instance: &'static Instance) -> bool {
     let id = instance.id();
     let is_outside = |handle: &_| watch::waits_for_another(handle, instance);
     let scan = || scan_program(instance, is_outside);
     let stamp = scan_twice(scan, run::lives_changed).unwrap_or(0);
     let is_same = instance.last_stamp.swap(stamp, Relaxed) == stamp;
     if stamp != 0 && is_same {
-        end_program(instance, id, door::ready);
+        end_program(instance, id);
     }
     stamp != 0 && !is_same
 }
@@ -257,69 +247,55 @@ fn scan_twice(
     None
 }
 
-/// Whether the watcher rests or scans. `H` is a handle that readies it.
-struct Watcher<H> {
+/// Whether the watcher rests or scans.
+struct Watcher {
     /// It rests, or is about to: events on the machine must wake it.
     rests: AtomicBool,
     scans: AtomicBool,
-    /// Whether an event has happened since it began to scan, and its handle while it rests.
-    state: IrqLock<(bool, Option<H>)>,
+    /// One since it began to scan is remembered, and it does not rest.
+    events: PollDesc,
 }
 
-impl<H> Watcher<H> {
+impl Watcher {
     const fn new() -> Self {
         let [rests, scans] = [const { AtomicBool::new(false) }; 2];
-        Watcher { rests, scans, state: IrqLock::new((false, None)) }
+        Watcher { rests, scans, events: PollDesc::new() }
     }
 
-    /// The watcher begins to scan; every event from here on is a reason to scan again. If no
-    /// program runs `beside` the booted one, events are not: the scan of the idle machine is
-    /// enough.
-    fn begin_scan(&self, beside: bool) {
+    /// The watcher begins to scan; every event from here on is a reason to scan again. Events are
+    /// ignored unless other programs than the booted one run: for that, the scan of the idle
+    /// machine is enough.
+    fn begin_scan(&self, others_run: bool) {
         self.scans.store(true, Relaxed);
-        let (has_event, _) = &mut *self.state.lock();
-        *has_event = false;
-        self.rests.store(beside, Relaxed);
-        match beside {
-            true => run::ask_at_rest(Attention::WATCHER),
-            false => run::spare_at_rest(Attention::WATCHER),
-        }
+        let _ = self.events.reset(); // the watcher, which alone waits for them, does not
+        self.rests.store(others_run, Relaxed);
+        set_attention(others_run);
     }
 
-    /// The watcher is to rest, unless an event has happened since it began to scan. True: it has
-    /// begun to park, by `begin_park`, and must park.
-    fn begin_rest(&self, begin_park: impl FnOnce() -> H) -> bool {
-        let (has_event, resting) = &mut *self.state.lock();
-        if *has_event {
-            return false;
-        }
-        self.scans.store(false, Relaxed); // a moment early, which costs one extra scan at most
-        *resting = Some(begin_park());
-        true
-    }
-
-    fn end_scan(&self) {
-        self.scans.store(false, Relaxed);
-    }
-
-    /// A CPU is about to halt while so many CPUs run Gs, which is no event if only the watcher runs;
-    /// or there is another event (`usize::MAX`). Returns the handle if the watcher rests: the caller
-    /// must ready it. Any context.
+    /// A CPU is about to halt while so many CPUs run Gs, which is no event if only the watcher
+    /// runs; or another event came (`usize::MAX`). True if it is the first event. Any context.
     #[inline]
-    fn poll(&self, busy: usize) -> Option<H> {
+    fn poll(&self, busy: usize) -> bool {
         let is_watcher = busy <= 1 && self.scans.load(Relaxed);
-        if !is_watcher && self.rests.load(Relaxed) { self.wake() } else { None }
+        let is_event = !is_watcher && self.rests.load(Relaxed);
+        if is_event {
+            self.wake();
+        }
+        is_event
     }
 
     /// Makes the watcher scan, with or without an event.
     #[cold]
-    fn wake(&self) -> Option<H> {
-        let (has_event, resting) = &mut *self.state.lock();
-        *has_event = true;
+    fn wake(&self) {
         self.rests.store(false, Relaxed);
-        run::spare_at_rest(Attention::WATCHER);
-        resting.take()
+        set_attention(false);
+        self.events.ready(); // last: if a scan begins meanwhile, it is repeated
     }
+}
+
+fn set_attention(is_wanted: bool) {
+    let set = if is_wanted { Attention::set } else { Attention::clear };
+    run::all_slices().for_each(|slices| set(&slices.at_rest, Attention::WATCHER));
 }
 
 /// Prints the report as Go does.
@@ -343,15 +319,21 @@ fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
     let gs = || watch::members(instance.id()).map(|(_, info)| info);
     let count = gs().count();
     for g in gs().take(MAX_TOLD) {
-        writeln!(out, "\n{}", describe(&g))?;
-        if count <= MAX_WITH_CALLS {
-            backtrace::print_all(out, watch::calls(g.id).into_iter().flatten())?;
-        }
+        write_g(out, &g, count <= MAX_WITH_CALLS)?;
     }
     if count > MAX_TOLD {
         writeln!(out, "\n... and {} more", count - MAX_TOLD)?;
     }
     write_abandoned(out, fail::abandoned())
+}
+
+fn write_g(out: &mut dyn Write, g: &GInfo, has_calls: bool) -> fmt::Result {
+    writeln!(out, "\n{}", describe(g))?;
+    match has_calls {
+        true if g.id == run::current_id() => backtrace::print(out, arch::here()),
+        true => backtrace::print_all(out, watch::calls(g.id).into_iter().flatten()),
+        false => Ok(()),
+    }
 }
 
 /// Reports that `n` abandoned Gs may be the reason: mutexes and write locks report that their

@@ -2,6 +2,7 @@
 
 use crate::arch;
 use crate::drivers::log::print_line;
+use crate::run::{Ended, Instance, ProgramId};
 use crate::watch::trace;
 use alloc::string::String;
 use core::fmt;
@@ -26,7 +27,21 @@ pub(crate) fn write_note(out: &mut dyn fmt::Write) -> fmt::Result {
     NOTE.get().map_or(Ok(()), |note| note(out))
 }
 
-/// Ends the machine with `code`.
+/// Ends that run of a program; with the booted program the machine ends. Any context.
+pub(crate) fn end_program(instance: &'static Instance, id: ProgramId, how: Ended) {
+    if instance.is_started() {
+        instance.end(id, how);
+        return;
+    }
+    match how {
+        Ended::Code(code) => end_machine(code),
+        // All other ways to get here have reported it.
+        Ended::Stopped => ::log::error!("{}: main was killed", instance.name()),
+        Ended::Panicked | Ended::Deadlock => {}
+    }
+    end_machine(EXIT_MAIN_PANIC)
+}
+
 pub(crate) fn end_machine(code: u32) -> ! {
     if code != 0 {
         let mut note = String::new();
@@ -41,10 +56,6 @@ pub(crate) fn end_machine(code: u32) -> ! {
 }
 
 /// Ends the machine with success, and switches it off where that is possible.
-///
-/// ```no_run
-/// runnext::power_off();
-/// ```
 pub fn power_off() -> ! {
     trace::finish(0);
     arch::power_off(print_line)
@@ -57,10 +68,6 @@ pub(crate) fn power_off_at_once() -> ! {
 }
 
 /// Restarts the machine.
-///
-/// ```no_run
-/// runnext::reboot();
-/// ```
 pub fn reboot() -> ! {
     trace::finish(0);
     arch::reboot(print_line)

@@ -1,12 +1,12 @@
 //! Ending a G from outside: a kill is requested, and forced if the G does not heed it.
 //!
-//! A kill first *requests* that a G ends: the G's record says which life is meant (`run::kill`), and
-//! if the G waits it is woken. A wake-up without a reason means "check again", so the G checks
+//! A kill first *requests* that a G ends: the G's record says which life is meant (`run::kill`),
+//! and if the G waits it is woken. A wake-up without a reason means "check again", so the G checks
 //! whether it has what it waited for, and if not, whether it is to end (`is_killed`): then it takes
 //! its node out of the wait queue, as on a timeout, and unwinds (`die`). So destructors run, locks
 //! are released, and the join reports that the G was killed. A G that yields or starts another
-//! checks as well, which costs it two instructions; a G that prints does not, so that printing never
-//! unwinds. A G of a program that has ended is also stopped where it would start another.
+//! checks as well, which costs it two instructions; a G that prints does not, so that printing
+//! never unwinds. A G of a program that has ended is also stopped where it would start another.
 //!
 //! # Gs that do not heed the request
 //!
@@ -19,11 +19,11 @@
 //! A G that computes and calls no kernel function cannot be unwound, as it is at no place that has
 //! tables for it. When its program ends, and only then, its kill is *forced*: the next interrupt
 //! that finds it running abandons it (`abandon`). It is given `PATIENCE_NS` of its own CPU time, as
-//! it may have to wait for a CPU among many Gs that end. Under an emulator even its own CPU time may
-//! pass without a single instruction; so as many interrupts must have found it running, too. Within
-//! that time the G would have left any kernel call that it was in. Each such G gets that far, as each
-//! gets its share of a CPU; so the end of a program gives up on Gs that wait, never on Gs that can
-//! run ([`Left`]).
+//! it may have to wait for a CPU among many Gs that end. Under an emulator even its own CPU time
+//! may pass without a single instruction; so as many interrupts must have found it running, too.
+//! Within that time the G would have left any kernel call that it was in. Each such G gets that
+//! far, as each gets its share of a CPU; so the end of a program gives up on Gs that wait, never on
+//! Gs that can run ([`Left`]).
 //!
 //! A G that unwinds has heeded the request. But a destructor may compute for ever: so it is given
 //! much more time (`UNWIND_NS`). A G whose destructor *waits* for ever is left where it is.
@@ -34,7 +34,6 @@ use crate::run::roster::ALL;
 use crate::run::task::{GHandle, Task};
 use crate::run::unwind;
 use crate::run::{Instance, created, ready, roster, running, wake_cpu};
-use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Status};
 
 /// How long a G must have run at least since the request to count as computing.
@@ -58,7 +57,7 @@ pub fn kill(handle: &GHandle) -> bool {
 }
 
 fn kill_at(handle: &GHandle, level: KillLevel) -> bool {
-    let Some((g, status)) = request(handle, level) else { return false };
+    let Some((g, status, _)) = request(handle, level) else { return false };
     match status {
         // It may run without a timer, and each interrupt is a chance to check.
         Status::Running => roster::cpu_of(g).into_iter().for_each(wake_cpu),
@@ -89,19 +88,12 @@ fn is_ready(g: &'static G<Task>) -> bool {
 /// The caller takes over repeating the request to that G: true unless another G does already, or it
 /// has ended.
 pub fn begin_repeating(handle: &GHandle) -> bool {
-    handle.get().is_some_and(|g| g.kernel.kill.repeated.swap(g.id(), Relaxed) != g.id())
-}
-
-pub fn end_repeating(handle: &GHandle) {
-    if let Some(g) = handle.get() {
-        let _ = g.kernel.kill.repeated.compare_exchange(g.id(), 0, Relaxed, Relaxed);
-    }
+    request(handle, KillLevel::Repeated).is_some_and(|(.., is_raised)| is_raised)
 }
 
 /// Which Gs are left of a program that was told to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Left {
-    /// No G.
     Nobody,
     /// Some Gs, and they wait; or one may have been started meanwhile.
     Waiting,
@@ -113,13 +105,13 @@ pub enum Left {
 /// request are abandoned. Returns which Gs were left.
 pub fn kill_all(of: &'static Instance) -> Left {
     let before = created();
-    let is_of = |g: &&'static G<Task>| core::ptr::eq(g.kernel.program(), of);
+    let belongs = |g: &&'static G<Task>| core::ptr::eq(g.kernel.program(), of);
     let lives = |g: &'static G<Task>| {
         let (handle, status) = g.handle_and_status();
         // Checked again, as it is known to live now.
-        (status != Status::Dead && is_of(&g)).then_some(handle)
+        (status != Status::Dead && belongs(&g)).then_some(handle)
     };
-    let members = || ALL.iter().filter(is_of).filter_map(lives);
+    let members = || ALL.iter().filter(belongs).filter_map(lives);
     // All requests are set before the first G ends: no G may observe the end of another.
     members().for_each(|handle| _ = request(&handle, KillLevel::Requested));
     let end = |handle: GHandle| {
@@ -146,13 +138,15 @@ fn level_due(handle: &GHandle) -> KillLevel {
     KillLevel::Forced
 }
 
-/// Ends the running G here by unwinding; if it unwinds already, abandons it. The `die` of the hooks.
+/// Unwinds the running G to its end; if it unwinds already, abandons it. The hook `die`.
 #[cold]
 pub fn die() -> ! {
     let g = running().expect("no G to end");
     let _ = request(&g.handle(), KillLevel::Requested);
     if !g.kernel.is_panicking() {
-        unwind::resume(JoinError::Killed);
+        // For want of memory, or because the end of its program was asked for.
+        let full = g.kernel.full.get();
+        unwind::resume(full.map_or(JoinError::Killed, |full| full.why.into()));
     }
     super::abandon()
 }

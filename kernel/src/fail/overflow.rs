@@ -25,31 +25,31 @@
 //! > A function that has called another, or has taken a lock, has touched the lowest
 //! > byte of its frame.
 //!
-//! For a call pushes its return address right below the frame, and a lock probes further down; frames
-//! larger than a page are probed page by page before they are used. So a function faults in its first
-//! instructions, or at its first call, and then it is the caller, and nothing of it is lost
-//! (`rescue`'s `divert`). What it may own by then are its arguments, and the results of inlined code
-//! without a call: a box is leaked, a `Mutex` that was free stays locked. No other code has the
-//! address of any of it: a node is put into a queue under a lock.
+//! For a call pushes its return address right below the frame, and a lock probes further down;
+//! frames larger than a page are probed page by page before they are used. So a function faults in
+//! its first instructions, or at its first call, and then it is the caller, and nothing of it is
+//! lost (`rescue`'s `divert`). What it may own by then are its arguments, and the results of
+//! inlined code without a call: a box is leaked, a `Mutex` that was free stays locked. No other
+//! code has the address of any of it: a node is put into a queue under a lock.
 //!
 //! # Callers that may not unwind
 //!
 //! The compiler proves of many functions that they never unwind, and leaves their calls out of the
-//! tables of their callers. The unwinder refuses such a call. Then the G unwinds from above the last
-//! caller that would refuse (`rescue`): the frames below it have nothing to clean up that the tables
-//! know of, and what the refusing caller owns is lost like that of the function that faulted. Kernel
-//! code whose address other code has (a node in a queue, a buffer that a device writes) waits in
-//! functions that may panic, so it is in the tables.
+//! tables of their callers. The unwinder refuses such a call. Then the G unwinds from above the
+//! last caller that would refuse (`rescue`): the frames below it have nothing to clean up that the
+//! tables know of, and what the refusing caller owns is lost like that of the function that
+//! faulted. Kernel code whose address other code has (a node in a queue, a buffer that a device
+//! writes) waits in functions that may panic, so it is in the tables.
 //!
 //! A lock whose guard was lost in either way stays locked, but no G waits for it for ever: at its
 //! root a G has no guard, so a lock that still has its name is abandoned there, and every caller
-//! and waiter gets that error (`unwind`'s `catch_at_root`, `wait::held`).
+//! and waiter gets that error (`unwind`'s `catch`, `wait::held`).
 //!
 //! # In a blocking call
 //!
-//! Then the full stack is that of an M (`call`), which has spare pages, too. The unwinding is caught
-//! where the call began, and continues from the G's own stack. That M serves no call before its
-//! spare pages are closed. A margin that was opened there stays open: the next call has less.
+//! Then the full stack is that of an M (`call`), which has spare pages, too. The unwinding is
+//! caught where the call began, and continues from the G's own stack. That M serves no call before
+//! its spare pages are closed. A margin that was opened there stays open: the next call has less.
 //!
 //! # Where the G does not unwind
 //!
@@ -57,10 +57,10 @@
 //!   panic there. The kernel probes before it turns them off, so that it does not happen.
 //! - **Between the halves of parking** wakers may already have the G's handle, so it must park; it
 //!   is given a page of the *margin*. So is the kernel when it probes, and the scheduler when it
-//!   preempts a G near the end of its stack: pages that are needed for a moment do not count as used
-//!   by the G. When the margin ends, a probe is an overflow like any other; it comes before any
-//!   state is changed, except where a lock is released: a G that releases locks that have waiters,
-//!   at every depth, may end with one of them locked for ever.
+//!   preempts a G near the end of its stack: pages that are needed for a moment do not count as
+//!   used by the G. When the margin ends, a probe is an overflow like any other; it comes before
+//!   any state is changed, except where a lock is released: a G that releases locks that have
+//!   waiters, at every depth, may end with one of them locked for ever.
 //! - **While it panics** it unwinds already: it is given the spare pages, once, and continues.
 //! - **When the spare pages are full, too** (a destructor recurses); if no frame catches the
 //!   unwinding; or if not even the spare pages are available: the G is *abandoned* (`abandon`).
@@ -74,14 +74,18 @@
 //!   which it must know all pointers. Here the page tables check at no cost.
 
 use crate::arch::{self, PageFault, Rescue};
+use crate::mem::frames::Stock;
 use crate::mem::percpu::Here;
 use crate::mem::reclaim;
+use crate::mem::stack::pack;
 use crate::mem::stack::slot::{self, Slot};
 use crate::mem::stack::{self, POOL};
 use crate::run::error::{Filled, Full, JoinError};
 use crate::run::m::M;
 use crate::run::task::Task;
-use crate::run::{Leaving, TIMERS, ask_for_upkeep, call, running, slices, this_cpu, unwind};
+use crate::run::{
+    TIMERS, abandon_in_fault, ask_for_upkeep, call, running, this_cpu, unpack_in_fault, unwind,
+};
 use crate::watch::backtrace;
 use core::fmt;
 use core::ops::Range;
@@ -101,8 +105,15 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
     let Some((g, slot)) = running().and_then(|g| Some((g, slot_under(g)?))) else {
         return Rescue::None;
     };
-    if !is_in(slot, address) || !is_in(slot, sp) {
+    // A packed stack that the G touches is not its own.
+    let is_others = !is_in(slot, address) && found == PageFault::NoMemory;
+    if !is_in(slot, sp) || !is_in(slot, address) && !is_others {
         return Rescue::None;
+    }
+    // SAFETY: a G runs here.
+    let cpu = unsafe { this_cpu() };
+    if found == PageFault::StillPacked {
+        return Rescue::Leave(cpu.sp.get(), unpack_in_fault);
     }
     ask_for_upkeep();
     // Wakers may already have its handle: it must finish parking. And pages that the kernel needs
@@ -110,37 +121,46 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
     let range = address.min(sp)..address.max(sp);
     let is_parking = g.status() != Status::Running;
     let is_kernels = is_probe && found == PageFault::StackOverflow;
-    if is_parking && POOL.open(slot, range.clone(), MORE)
-        || is_kernels && POOL.open(slot, range.clone(), slot::MARGIN_PAGES)
-        || found == PageFault::NoMemory && !is_parking && can_reclaim(slot, range)
-    {
+    // For the stack of another it waits, as at a switch, if it can.
+    let is_mended = match is_others {
+        true => {
+            !is_parking && !pack::is_hopeless(arch::now_ns())
+                || pack::restore(address, Stock::Unpack) == Some(Ok(()))
+        }
+        false => {
+            is_parking && POOL.open(slot, range.clone(), MORE)
+                || is_kernels && POOL.open(slot, range.clone(), slot::MARGIN_PAGES)
+                || found == PageFault::NoMemory
+                    && reclaim::would_help()
+                    && !is_parking
+                    && POOL.open(slot, range, 0)
+        }
+    };
+    if is_mended {
+        if found == PageFault::NoMemory {
+            reclaim_soon();
+        }
         return Rescue::Retry;
     }
     let why = if found == PageFault::NoMemory { Full::NoMemory } else { Full::Overflow };
-    if fill(g, why) && !is_parking && stack::rescue(slot, sp) {
+    if fill(g, why) && !is_parking && !is_others && stack::rescue(slot, sp) {
         // A G that panics unwinds already: that is what the room is for.
         let unwinds = g.kernel.is_panicking();
         return if unwinds { Rescue::Retry } else { Rescue::Call(end) };
     }
-    // SAFETY: a G runs here.
-    let cpu = unsafe { this_cpu() };
-    cpu.leaving.set(Leaving::Abandon);
     // A G in a call is on the stack of its M: that M is abandoned with it.
-    let is_in_call = g.kernel.m.get().is_some();
-    Rescue::Leave(if is_in_call { call::hand_over(cpu, g) } else { cpu.sp.get() })
+    if g.kernel.m.get().is_some() {
+        call::hand_over(cpu, g);
+    }
+    Rescue::Leave(cpu.sp.get(), abandon_in_fault)
 }
 
-/// For a running G without a frame for its stack while memory is cached elsewhere: the G continues
-/// for a moment with reserved frames, and leaves its CPU at the interrupt that is sent here, so
-/// that the M there (in a call the spare M) reclaims that memory (`mem::reclaim`). False if there is
-/// no such memory, or no frame.
-fn can_reclaim(slot: Slot, range: Range<u64>) -> bool {
-    if !reclaim::would_help() || !POOL.open(slot, range, 0) {
-        return false;
-    }
+/// For a running G without a frame while there is memory to reclaim: it continues for a moment with
+/// reserved frames, and leaves its CPU at the interrupt that is sent here, so that the M there (in
+/// a call the spare M) reclaims that memory (`mem::reclaim`).
+fn reclaim_soon() {
     let _ = reclaim::want(&Here::enter(), 1);
     arch::wake(arch::cpu_index());
-    true
 }
 
 /// Records that the stack under `g` is full. True if that is new: a stack's reserve is used once.
@@ -158,22 +178,14 @@ fn slot_under(g: &G<Task>) -> Option<Slot> {
     g.kernel.m.get().map_or_else(|| slot_of(g), |m| Some(m.slot()))
 }
 
-/// Where the stack of `g` is: the G is at its top.
+/// Where the stack of `g` is: the G is its record.
 pub(crate) fn slot_of(g: &G<Task>) -> Option<Slot> {
-    slot::locate(core::ptr::from_ref(g).addr() as u64).map(|(slot, _)| slot)
+    slot::of_record(core::ptr::from_ref(g).addr() as u64)
 }
 
 /// The `room_to_preempt` of [`arch::Handlers`].
-pub fn room_to_preempt(sp: u64) -> bool {
-    let range = sp.saturating_sub(arch::PREEMPT_ROOM)..sp;
-    slot::locate(sp).is_some_and(|(slot, _)| POOL.open(slot, range, MORE))
-}
-
-/// The `preempt_later` of [`arch::Handlers`].
-pub fn preempt_later() {
-    if let Some(slices) = slices() {
-        slices.ask_again();
-    }
+pub fn room_to_preempt(range: Range<u64>) -> bool {
+    slot::locate(range.end).is_some_and(|(slot, _)| POOL.open(slot, range, MORE))
 }
 
 /// Ends the running G, whose stack is full: see the head of this file.
@@ -184,7 +196,7 @@ extern "C" fn end(faulted: &arch::Faulted) -> ! {
     report(faulted, g);
     // SAFETY: 1. The handler called this with the state it saved. 2. See "Why the frame that
     // faulted may be lost"; this function owns nothing.
-    unsafe { arch::call_in_place(faulted, unwind_or_abandon) };
+    unsafe { arch::call_in_place(faulted, call::stack_end(), unwind_or_abandon) };
     log::error!("no caller of the function that faulted catches an unwinding");
     super::abandon()
 }
@@ -217,9 +229,9 @@ fn report(faulted: &arch::Faulted, g: &'static G<Task>) {
     log::error!("{shown} {what} {size} bytes{place}, and ends{calls}");
 }
 
-/// The budget of reports with a backtrace: a token bucket, given by the time, ns, when all taken
-/// tokens will have been refilled. A program that overflows by the thousand gets one line for each
-/// G, but names take time to find, and not all backtraces are printed.
+/// Limits reports with a backtrace: a token bucket, stored as the time (ns) at which it is full
+/// again. As names take time to find, a program whose Gs overflow by the thousand gets a line for
+/// each G, but not all backtraces.
 static BUDGET: AtomicU64 = AtomicU64::new(0);
 
 const AT_ONCE: u64 = 32;

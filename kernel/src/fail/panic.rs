@@ -2,15 +2,15 @@
 //!
 //! A panic in a G ends that G only: it unwinds to the root of the G and becomes the error of its
 //! join. If it panics again meanwhile, as a destructor may, there is no frame left to unwind to:
-//! the G is abandoned (`run::abandon`), its locks are abandoned and its joiner is woken. A panic
-//! anywhere else (scheduler, interrupt, interrupts off), and an exception that no handler can
+//! the G is abandoned (`abandon`), its locks are abandoned and its joiner is woken. A
+//! panic anywhere else (scheduler, interrupt, interrupts off), and an exception that no handler can
 //! repair, is the kernel's: all other CPUs are stopped by NMI, the report is printed past all
 //! locks, and the machine ends with its own exit code.
 //!
 //! The report has the failure, then the backtrace of each CPU, then, if events were recorded
-//! (`trace=`), the last ones of each. The first CPU that fails writes it; a second one halts, and is
-//! in the report like any other. If the report itself fails, a line says so, and if not even that is
-//! possible, the machine ends at once.
+//! (`trace=`), the last ones of each. The first CPU that fails writes it; a second one halts, and
+//! is in the report like any other. If the report itself fails, a line says so, and if not even
+//! that is possible, the machine ends at once.
 
 use super::end::{self, EXIT_FAULT, EXIT_PANIC};
 use crate::arch::{self, Fault};
@@ -158,7 +158,6 @@ mod handler {
     use crate::run::unwind;
     use core::panic::PanicInfo;
 
-    /// Panics of Gs since boot.
     static PANICS: AtomicUsize = AtomicUsize::new(0);
     /// Panics of Gs that show their calls: a program that panics by the thousand is not slowed down
     /// by the search for names, and its first panics are not scrolled away.
@@ -203,9 +202,9 @@ mod handler {
     /// The running G panics while it panics: in a destructor, or as its message is printed. It is
     /// abandoned. Interrupts are on, so it holds no kernel lock.
     ///
-    /// What was rejected: **to unwind once more**, to where this panic may be caught inside of a
-    /// destructor, as a thread of `std` does. Nearly always it is not, and then one more unwinding
-    /// was done in part, and the G is abandoned all the same.
+    /// What was rejected: **to unwind a second time**, as a thread of `std` does, because the
+    /// destructor may catch this panic. It hardly ever does, and then the G is abandoned all the
+    /// same, with a second unwinding left half done.
     #[cold]
     fn give_up(panics: u32, info: &PanicInfo<'_>) -> ! {
         let mut message = Message::default();

@@ -1,10 +1,10 @@
 //! Watchdog: finds CPUs with interrupts off or spinning for two seconds.
 //!
-//! A CPU that takes no interrupts cannot report that. So two CPUs are watchdogs at a time
-//! ([`Watchdogs`]): twice a second each of them checks all others, and [`CpuState`] decides the next
-//! step: send a liveness interrupt, send an NMI, report. The handler of the NMI records the CPU's
-//! own backtrace, as it is the only place from which that is safe. The watchdog prints it, once an
-//! incident, and a line when the CPU continues. `stuck=report|stop|off` selects what follows.
+//! A CPU that takes no interrupts cannot report that. So while a CPU is busy, the next one watches
+//! it: twice a second it checks it, and [`CpuState`] decides the next step: send a liveness
+//! interrupt, send an NMI, report. The handler of the NMI records the CPU's own backtrace, as it is
+//! the only place from which that is safe. The watchdog prints it, once an incident, and a line
+//! when the CPU continues. `stuck=report|stop|off` selects what follows.
 //!
 //! # When a CPU is taken for stuck
 //!
@@ -20,22 +20,21 @@
 //! microseconds long: one that ends as soon as it gets a core cannot be seen three times, half a
 //! second apart.
 //!
-//! # Which CPUs are watchdogs
+//! # Which CPU watches which
 //!
-//! A CPU that comes out of a halt becomes a watchdog if there are fewer than two ([`after_halt`];
-//! a bit of its attention word says that one may be missing). If it is the only one, the machine was
-//! idle and it may be the only CPU to wake: it makes a halted CPU the other, by an interrupt, so that
-//! it is watched itself from its first instruction on. Both stay for half a second at least. A
-//! watchdog that is busy itself hands off to a halted CPU, if there is one: that CPU is at no place
-//! where it could get stuck. Watchdogs watch each other, so that one that gets stuck is found by the
-//! other, and is a watchdog no more. With one CPU there is no watchdog.
+//! Each CPU has one watchdog: the CPU with the next number, the first after the last. A CPU that
+//! had no G and has found one asks its watchdog ([`after_rest`]; a bit of its attention word says
+//! that it is not watched yet) by a liveness interrupt, and from then on the watchdog has an alarm
+//! for its next check ([`Alarm::Watchdog`]; no tick of the scheduler). If it finds the CPU halted
+//! it sets that bit and stops. So an idle machine has no tick, nor is there any work where Gs are
+//! switched. A watchdog that is stuck itself is reported by its own, which from then on checks its
+//! CPU, too. With one CPU there is no watchdog.
 //!
-//! A watchdog has an alarm for its next check ([`Alarm::Watchdog`]), which is no tick of the
-//! scheduler. If it finds all CPUs halted it stops, so an idle machine has no tick; nor is there any
-//! work where Gs are switched.
+//! What was rejected: **two watchdogs for the whole machine**, which check all CPUs. They must be
+//! counted, replaced when they are stuck, and handed off to CPUs that are halted.
 //!
-//! **What is not found**: a CPU that is stuck in an interrupt although it has no G to run, unless it
-//! spins on a lock. And a CPU with interrupts on that computes for ever: a G may do that.
+//! **What is not found**: a CPU that is stuck in an interrupt although it has no G to run, unless
+//! it spins on a lock. And a CPU with interrupts on that computes for ever: a G may do that.
 #![forbid(unsafe_code)]
 
 use super::panic;
@@ -73,26 +72,25 @@ const MAX_DEFERRED: u64 = 40;
 /// Frames of a CPU's calls that are kept.
 const FRAMES: usize = 24;
 
-static WATCHDOGS: Watchdogs = Watchdogs(AtomicU64::new(FORBIDDEN));
-/// The state of each CPU, and when a watchdog last checked. The holder of the lock checks.
-static STATES: IrqLock<([CpuState; MAX_CPUS], u64)> = IrqLock::new(([CpuState::NEW; MAX_CPUS], 0));
+/// CPUs may become watchdogs: there are several, and no `stuck=off`.
+static IS_ON: AtomicBool = AtomicBool::new(false);
+/// The state of each CPU, as its watchdog sees it.
+static STATES: IrqLock<[CpuState; MAX_CPUS]> = IrqLock::new([CpuState::NEW; MAX_CPUS]);
 
 struct Cpu {
-    /// It has stopped to watch, and perhaps comes out of a halt for no other reason. Its own.
-    has_stopped: AtomicBool,
     /// Liveness interrupts that it has taken.
     answers: AtomicU64,
     /// When it took the last one.
     answered_ns: AtomicU64,
-    /// From the last NMI, and read when that is over (`arch::was_sampled`): whether interrupts were
-    /// off, and the backtrace, as far as it is not 0.
+    /// Whether interrupts were off when the last NMI came. The NMI writes this and `frames`; both
+    /// are read when it is over (`arch::was_sampled`).
     irqs_off: AtomicBool,
+    /// The backtrace at the last NMI, up to the first 0.
     frames: [AtomicUsize; FRAMES],
 }
 
 static CPUS: [Cpu; MAX_CPUS] = [const {
     Cpu {
-        has_stopped: AtomicBool::new(false),
         answers: AtomicU64::new(0),
         answered_ns: AtomicU64::new(0),
         irqs_off: AtomicBool::new(false),
@@ -107,7 +105,6 @@ static QUESTIONS: AtomicU64 = AtomicU64::new(0);
 static REPORTS: AtomicU64 = AtomicU64::new(0);
 static ENDS: AtomicU64 = AtomicU64::new(0);
 
-/// The watchdog's counters.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -122,7 +119,6 @@ pub struct Counts {
     pub ends: u64,
 }
 
-/// Reads the counters.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub fn counts() -> Counts {
     let [looks, questions, reports, ends] =
@@ -133,60 +129,52 @@ pub fn counts() -> Counts {
 /// A stuck CPU stops the machine.
 static STOPS: AtomicBool = AtomicBool::new(false);
 
-/// Allows watchdogs, and makes this CPU the first. On the boot CPU, when all are up and may run Gs,
+/// Allows watchdogs, and has this CPU watched. On the boot CPU, when all are up and may run Gs,
 /// interrupts off.
 pub fn begin(choice: StuckChoice) {
     STOPS.store(choice == StuckChoice::Stop, Relaxed);
     if choice != StuckChoice::Off && arch::num_cpus() > 1 {
-        WATCHDOGS.0.store(0, Relaxed);
-        run::ask_at_rest(Attention::WATCHDOG);
-        after_halt();
+        IS_ON.store(true, Relaxed);
+        run::all_slices().for_each(|slices| slices.at_rest.set(Attention::WATCHDOG));
+        after_rest();
     }
 }
 
-/// This CPU has come out of a halt, and a watchdog may be missing: it becomes one if there are fewer
-/// than two. Interrupts off.
-pub fn after_halt() {
-    let (me, is_missing) = (arch::cpu_index(), || WATCHDOGS.has_vacancy());
-    let Some(slices) = run::slices() else { return };
-    slices.at_rest.clear(Attention::WATCHDOG); // before it checks: see `remove`
-    if is_missing() {
-        become_watchdog();
-    }
-    if is_missing() && !WATCHDOGS.contains(me) {
-        slices.at_rest.set(Attention::WATCHDOG); // it halts again, and checks again
-    }
+/// This CPU, which had no G, has found one, and is not watched. Interrupts off.
+pub fn after_rest() {
+    let me = arch::cpu_index();
+    run::CPUS[me].slices.at_rest.clear(Attention::WATCHDOG); // first: the watchdog may set it again
+    arch::ask((me + 1) % arch::num_cpus());
 }
 
-/// That CPU is a watchdog no more: another becomes one when it comes out of a halt.
-fn remove(cpu: usize) {
-    WATCHDOGS.remove(cpu);
-    run::ask_at_rest(Attention::WATCHDOG);
+/// The CPUs before that one, which it watches: the nearest first.
+fn before(cpu: usize) -> impl Iterator<Item = usize> {
+    let cpus = arch::num_cpus();
+    (1..cpus).map(move |distance| (cpu + cpus - distance) % cpus)
 }
 
-/// When that CPU checks next, if it is a watchdog.
-#[inline]
-pub fn next_check(cpu: usize) -> Option<u64> {
-    Some(run::CPUS[cpu].slices.alarm(Alarm::Watchdog)).filter(|&check_ns| check_ns != NEVER)
+/// When that CPU checks next, or `NEVER`.
+fn next_check(cpu: usize) -> u64 {
+    run::CPUS[cpu].slices.alarm(Alarm::Watchdog)
 }
 
 /// A check of this CPU is due. Interrupts off.
 pub fn on_alarm(now_ns: u64) {
-    let me = arch::cpu_index();
-    check_others(me, now_ns);
-    stay_hand_off_or_stop(me, now_ns);
+    if check_before(arch::cpu_index(), now_ns) {
+        set_alarm(now_ns);
+    }
     arch::report_late_cpus();
 }
 
-/// The `liveness_ipi` of [`arch::Handlers`]: this CPU has taken a liveness interrupt. It may have
-/// been made a watchdog as well.
+/// The `liveness_ipi` of [`arch::Handlers`]: this CPU has taken a liveness interrupt, or is asked
+/// to watch the one before it.
 pub fn on_liveness_ipi() {
-    let me = arch::cpu_index();
+    let (me, now_ns) = (arch::cpu_index(), arch::now_ns());
     let cpu = &CPUS[me];
-    cpu.answered_ns.store(arch::now_ns(), Relaxed);
-    cpu.answers.fetch_add(1, Release); // pairs with `beat`
-    if next_check(me).is_none() && WATCHDOGS.contains(me) {
-        set_alarm(arch::now_ns());
+    cpu.answered_ns.store(now_ns, Relaxed);
+    cpu.answers.fetch_add(1, Release); // pairs with `observe`
+    if IS_ON.load(Relaxed) && next_check(me) == NEVER {
+        set_alarm(now_ns);
     }
 }
 
@@ -201,81 +189,54 @@ pub fn on_nmi_sample(rip: u64, rbp: u64, irqs_off: bool) {
     frames.for_each(|frame| frame.store(0, Relaxed));
 }
 
-#[cold]
-fn become_watchdog() {
-    let me = arch::cpu_index();
-    let has_stopped = CPUS[me].has_stopped.swap(false, Relaxed);
-    // If it left its halt for its last check alone, it halts again. But it may have stopped outside
-    // of a halt, or a G may have arrived in the same moment.
-    if has_stopped && !run::has_work() || !WATCHDOGS.add(me) {
-        return;
-    }
-    set_alarm(arch::now_ns());
-    let is_added = |&cpu: &usize| is_free(cpu) && WATCHDOGS.add(cpu);
-    if WATCHDOGS.has_vacancy()
-        && let Some(cpu) = others(me).find(is_added)
-    {
-        arch::ask(cpu); // it sets its timer when it takes the interrupt
-    }
-}
-
-fn others(me: usize) -> impl Iterator<Item = usize> {
-    (0..arch::num_cpus()).filter(move |&cpu| cpu != me)
-}
-
-fn is_free(cpu: usize) -> bool {
-    !run::is_busy(cpu) && !WATCHDOGS.contains(cpu)
-}
-
 fn set_alarm(now_ns: u64) {
-    if let Some(slices) = run::slices() {
-        slices.set_alarm(Alarm::Watchdog, now_ns + PERIOD_NS);
+    let me = arch::cpu_index();
+    match run::slices() {
+        Some(slices) => slices.set_alarm(Alarm::Watchdog, now_ns + PERIOD_NS),
+        // It runs no Gs yet: the CPU before it asks again.
+        None => before(me).take(1).for_each(set_unwatched),
     }
 }
 
-/// After a check: this CPU stays a watchdog, hands off to a halted CPU, or stops.
-fn stay_hand_off_or_stop(me: usize, now_ns: u64) {
-    let is_busy = run::is_busy(me);
-    let is_reported = |state: &CpuState| state.phase == Phase::Reported;
-    let has_open = STATES.try_lock().is_none_or(|states| states.0.iter().any(is_reported));
-    if !is_busy && !has_open && !others(me).any(run::is_busy) {
-        CPUS[me].has_stopped.store(true, Relaxed);
-        return remove(me);
-    }
-    let takes_over = |&cpu: &usize| is_busy && is_free(cpu) && WATCHDOGS.replace_by(me, cpu);
-    match others(me).find(takes_over) {
-        Some(cpu) => arch::ask(cpu),
-        None if WATCHDOGS.contains(me) => set_alarm(now_ns),
-        None => {} // it was removed when it was reported
-    }
+fn set_unwatched(cpu: usize) {
+    run::CPUS[cpu].slices.at_rest.set(Attention::WATCHDOG);
 }
 
-/// Checks all other CPUs, unless the other watchdog does or has just done so.
-fn check_others(me: usize, now_ns: u64) {
-    let Some(mut guard) = STATES.try_lock() else { return };
-    let (states, checked_ns) = &mut *guard;
-    if now_ns.saturating_sub(*checked_ns) < PERIOD_NS / 2 {
-        return;
-    }
-    *checked_ns = now_ns;
+/// Checks the CPU before this one; if that is stuck, also the one before it, and so on. False if
+/// none of them needs a watchdog.
+fn check_before(me: usize, now_ns: u64) -> bool {
+    // Not free: a watchdog has continued just now, and checks the same CPU.
+    let Some(mut states) = STATES.try_lock() else { return true };
     CHECKS.fetch_add(1, Relaxed);
-    for cpu in others(me) {
-        let before = states[cpu];
-        let mut was_done = true;
-        match states[cpu].check(observe(cpu, now_ns)) {
-            Step::Nothing => {}
+    for (stuck, cpu) in before(me).enumerate() {
+        let seen = observe(cpu, now_ns);
+        let earlier = states[cpu];
+        let was_done = match states[cpu].check(seen) {
+            Step::Nothing => true,
             Step::Ask => {
                 QUESTIONS.fetch_add(1, Relaxed);
                 arch::ask(cpu);
+                true
             }
-            Step::Sample => arch::sample(cpu),
-            Step::Report(took_ns) => was_done = report(cpu, me, took_ns),
-            Step::Over(since_ns) => was_done = report_end(cpu, since_ns),
-        }
+            Step::Sample => {
+                arch::sample(cpu);
+                true
+            }
+            Step::Report(took_ns) => report(cpu, me, took_ns),
+            Step::Over(since_ns) => report_end(cpu, since_ns),
+        };
         if !was_done {
-            states[cpu] = before; // repeat the step at the next check
+            states[cpu] = earlier; // repeat the step at the next check
+        }
+        if states[cpu].phase != Phase::Reported {
+            if !seen.is_busy {
+                set_unwatched(cpu);
+            }
+            // Read again: it may have left its rest before it could see that it is not watched.
+            return seen.is_busy || run::is_busy(cpu) || stuck > 0;
         }
     }
+    true
 }
 
 /// What a check reads of a CPU.
@@ -292,7 +253,7 @@ struct Observation {
 
 fn observe(cpu: usize, now_ns: u64) -> Observation {
     // A watchdog that has missed its check is busy.
-    let is_late = next_check(cpu).is_some_and(|at_ns| now_ns.saturating_sub(at_ns) > LIMIT_NS);
+    let is_late = now_ns.saturating_sub(next_check(cpu)) > LIMIT_NS;
     Observation {
         now_ns,
         beat: CPUS[cpu].answers.load(Acquire).wrapping_add(run::progress(cpu)),
@@ -301,7 +262,6 @@ fn observe(cpu: usize, now_ns: u64) -> Observation {
     }
 }
 
-/// What the checks know of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CpuState {
     beat: u64,
@@ -318,18 +278,14 @@ enum Phase {
     Asked,
     /// NMIs were sent; so many found interrupts off.
     Sampled(u32),
-    /// It was reported.
     Reported,
 }
 
-/// What the watchdog must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum Step {
     Nothing,
-    /// Send a liveness interrupt.
     Ask,
-    /// Send an NMI.
     Sample,
     /// Report that it is stuck, for so long at least.
     Report(u64),
@@ -385,7 +341,6 @@ fn report(cpu: usize, me: usize, took_ns: u64) -> bool {
     let _ = writeln!(out, "{stuck} (seen by CPU {me})");
     let frames = CPUS[cpu].frames.iter().map(|frame| frame.load(Relaxed));
     let _ = backtrace::print_all(&mut out, frames.take_while(|&address| address != 0));
-    remove(cpu);
     REPORTS.fetch_add(1, Release);
     true
 }
@@ -431,63 +386,6 @@ fn stuck(cpu: usize, took_ns: u64) -> impl fmt::Display {
 fn seconds(ns: u64) -> impl fmt::Display {
     let tenths = ns / 100_000_000;
     fmt::from_fn(move |f| write!(f, "{}.{} s", tenths / 10, tenths % 10))
-}
-
-/// The watchdog CPUs, two at most: in each half of the word a CPU's number plus one, or 0. One
-/// word, so that every change of one sees the other: the two watch each other, so they must not be
-/// the same CPU.
-struct Watchdogs(AtomicU64);
-
-/// No CPU can become a watchdog: there is one CPU, or `stuck=off`.
-const FORBIDDEN: u64 = u64::MAX;
-
-impl Watchdogs {
-    /// Whether there are fewer than two.
-    #[inline(always)]
-    fn has_vacancy(&self) -> bool {
-        let word = self.0.load(Relaxed);
-        word as u32 == 0 || word >> 32 == 0
-    }
-
-    fn contains(&self, cpu: usize) -> bool {
-        halves(self.0.load(Relaxed)).contains(&name(cpu))
-    }
-
-    /// Makes that CPU one. False if there are two, or it is one.
-    fn add(&self, cpu: usize) -> bool {
-        self.replace(0, name(cpu))
-    }
-
-    /// Makes `to` one instead of `from`. False if `from` is none, or `to` is one.
-    fn replace_by(&self, from: usize, to: usize) -> bool {
-        self.replace(name(from), name(to))
-    }
-
-    fn remove(&self, cpu: usize) {
-        self.replace(name(cpu), 0);
-    }
-
-    /// Replaces `from` in one half by `to`; not if `to` is in one already.
-    fn replace(&self, from: u32, to: u32) -> bool {
-        let replaced = |word| {
-            let mut both = halves(word);
-            if word == FORBIDDEN || to != 0 && both.contains(&to) {
-                return None;
-            }
-            *both.iter_mut().find(|half| **half == from)? = to;
-            Some(u64::from(both[0]) | u64::from(both[1]) << 32)
-        };
-        // Relaxed: the word names CPUs, and orders nothing else.
-        self.0.try_update(Relaxed, Relaxed, replaced).is_ok()
-    }
-}
-
-fn halves(word: u64) -> [u32; 2] {
-    [word as u32, (word >> 32) as u32]
-}
-
-fn name(cpu: usize) -> u32 {
-    cpu as u32 + 1
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::drivers::serial::input::INPUT;
 use crate::drivers::{log, virtio_blk};
 use crate::mem::PAGE_SIZE;
 use crate::run;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -40,8 +41,14 @@ fn lines(options: &Options, firmware: &str) -> Vec<(&'static str, String)> {
     });
     let screen =
         log::screen_size().map(|(columns, rows)| format!("{columns} by {rows} characters"));
-    let slice_ms = options.slice_ms.map_or(sched::SLICE_NS / 1_000_000, u64::from);
+    let slices = match options.slice_ns.unwrap_or(sched::SLICE_NS) {
+        run::preempt::NEVER => "no slices".into(),
+        ns if ns % 1_000_000 == 0 => format!("slices of {} ms", ns / 1_000_000),
+        ns => format!("slices of {} us", ns / 1_000),
+    };
     let ps = many(run::gomaxprocs(), "P");
+    let system = run::system::running().name;
+    let handoff = run::system::handoff(options.handoff);
     alloc::vec![
         ("machine", arch::identity()),
         ("firmware", firmware.into()),
@@ -53,17 +60,12 @@ fn lines(options: &Options, firmware: &str) -> Vec<(&'static str, String)> {
         ("serial", or_none(serial)),
         ("screen", or_none(screen)),
         ("disk", or_none(virtio_blk::disk().map(|disk| disk.summary.clone()))),
-        ("sched", format!("{ps}, slices of {slice_ms} ms, hand-off {}", options.handoff)),
+        ("sched", format!("{system}: {ps}, {slices}, hand-off {handoff}")),
     ]
 }
 
 fn shape(cpus: &[CpuInfo]) -> String {
-    let count = |of: fn(&CpuInfo) -> (u32, u32)| {
-        let mut all: Vec<_> = cpus.iter().map(of).collect();
-        all.sort_unstable();
-        all.dedup();
-        all.len()
-    };
+    let count = |of: fn(&CpuInfo) -> (u32, u32)| cpus.iter().map(of).collect::<BTreeSet<_>>().len();
     let packages = count(|cpu| (cpu.topology.package, 0));
     let cores = count(|cpu| (cpu.topology.package, cpu.topology.core));
     let nodes = count(|cpu| (cpu.topology.node, 0));

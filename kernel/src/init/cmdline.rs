@@ -11,7 +11,9 @@
 use crate::arch::{ApicMode, ClockChoice, MAX_CPUS, TimerChoice};
 use crate::drivers::log::Sinks;
 use crate::fail::watchdog::StuckChoice;
-use crate::run::Handoff;
+use crate::mem::stack::pack::PackChoice;
+use crate::run::preempt::NEVER;
+use crate::run::{Handoff, system};
 use crate::watch::trace::TraceChoice;
 use alloc::borrow::Cow;
 use alloc::format;
@@ -20,6 +22,7 @@ use alloc::vec::Vec;
 use core::str::FromStr;
 use log::LevelFilter;
 use sched::Order;
+use sched::system::{About, mpn};
 
 /// Bytes of one source that are read.
 pub const MAX_LENGTH: usize = 4096;
@@ -120,11 +123,15 @@ options! {
     "acpi" acpi: bool = true, { "on" => true, "off" => false }
     /// The number of Ps.
     "gomaxprocs" gomaxprocs: Option<usize> = None, { "<n>" |v| number(v, 1, MAX_CPUS) }
-    /// A time slice, in milliseconds.
-    "slice" slice_ms: Option<u32> = None, { "<ms>" |v| number(v, 1, 10_000) }
+    /// A time slice, in nanoseconds.
+    "slice" slice_ns: Option<u64> = None, { "<n>ms or <n>us, 5us to 10000ms, or off" slice }
     /// The minimum size of a G's stack, in KiB; up to 1 GiB.
     "stack" stack_kib: Option<usize> = None, {
         "<KiB>, 1 to 1048576" |v| number(v, 1, crate::mem::stack::MAX_SIZE >> 10)
+    }
+    /// Which stacks of parked Gs are packed.
+    "pack" pack: PackChoice = PackChoice::On, {
+        "off" => PackChoice::Off, "on" => PackChoice::On, "always" => PackChoice::Always
     }
     /// The seed of the kernel's random choices; 0x for hexadecimal.
     "seed" seed: Option<u64> = None, { "<n>" seed }
@@ -135,14 +142,20 @@ options! {
         "go" => Order::Go, "steal-first" => Order::StealBeforeGlobal,
         "poller-first" => Order::PollerFirst, "poller-last" => Order::PollerLast
     }
+    /// The scheduling system.
+    "system" system: &'static About = &mpn::ABOUT, {
+        "1to1|n1|pool|shared|distributed|mpn" system::find
+    }
     /// When the P of a call that waits is handed off.
     "handoff" handoff: Handoff = Handoff::Immediate, {
-        "immediate" => Handoff::Immediate, "sysmon" => Handoff::Sysmon
+        "immediate" => Handoff::Immediate, "sysmon" => Handoff::Sysmon, "never" => Handoff::Never
     }
     /// What follows when a CPU is stuck.
     "stuck" stuck: StuckChoice = StuckChoice::Report, {
         "report" => StuckChoice::Report, "stop" => StuckChoice::Stop, "off" => StuckChoice::Off
     }
+    /// Whether waiting times and histograms are counted from the start.
+    "accounting" accounting: bool = false, { "brief" => false, "full" => true }
     /// What is done with the scheduler's events.
     "trace" trace: TraceChoice = TraceChoice::Off, {
         "off" => TraceChoice::Off, "on" => TraceChoice::On, "hash" => TraceChoice::Hash,
@@ -167,6 +180,9 @@ options! {
 }
 
 const MAX_MHZ: u64 = 100_000;
+/// In a shorter slice a tenth of the CPU goes to its end.
+const MIN_SLICE_US: u64 = 5;
+const MAX_SLICE_MS: u64 = 10_000;
 /// A turn of fewer microseconds costs more than it gives: QEMU 7.2 skips CPUs.
 const MIN_TURN_US: u16 = 5;
 /// More than a time slice, and the PIT counts to 54,924.
@@ -206,7 +222,6 @@ impl Options {
         self.seed.or(self.chaos)
     }
 
-    /// Logs the ignored words.
     pub fn report(&self) {
         for warning in &self.warnings {
             log::warn!("{warning}");
@@ -269,6 +284,19 @@ fn number<T: FromStr + PartialOrd>(value: &str, least: T, most: T) -> Option<Opt
     let is_decimal = value.bytes().all(|byte| byte.is_ascii_digit());
     let is_valid = |number: &T| is_decimal && *number >= least && *number <= most;
     value.parse().ok().filter(is_valid).map(Some)
+}
+
+/// A slice in nanoseconds; a value without a unit is in milliseconds. `off` never ends.
+fn slice(value: &str) -> Option<Option<u64>> {
+    if value == "off" {
+        return Some(Some(NEVER));
+    }
+    let (count, unit_ns, least) = match value.strip_suffix("us") {
+        Some(us) => (us, 1_000, MIN_SLICE_US),
+        None => (value.strip_suffix("ms").unwrap_or(value), 1_000_000, 1),
+    };
+    let count = number(count, least, MAX_SLICE_MS * 1_000_000 / unit_ns)?;
+    Some(count.map(|count| count * unit_ns))
 }
 
 /// A decimal number, or a hexadecimal one after `0x`.

@@ -18,14 +18,11 @@ use arrayvec::ArrayVec;
 use bootloader_api::BootInfo;
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind, Optional};
 
-/// Bytes of the largest ACPI table that is taken from outside.
 const MAX_TABLE: usize = 64 * 1024;
 
 const FOUR_GIB: u64 = 1 << 32;
-/// Maximum number of regions that are added to the memory map.
 pub const MAX_REGIONS: usize = 256;
 
-/// Attaches the serial port, if there is one, as a console.
 pub fn init_serial() {
     match Serial::probe() {
         Some(serial) => log::attach_serial(serial),
@@ -33,7 +30,6 @@ pub fn init_serial() {
     }
 }
 
-/// Finds the kernel's symbols in its ELF file.
 pub fn init_symbols(boot: &BootInfo) {
     let start = mem::phys_to_virt(boot.kernel_addr).cast_const();
     // SAFETY: the loader keeps the file there, in memory that is not usable but mapped.
@@ -132,7 +128,6 @@ pub fn refuse_cpu(boot: &'static mut BootInfo) -> ! {
     arch::exit(crate::fail::end::EXIT_CPU, log::print_line)
 }
 
-/// Attaches the screen, if there is one, as a console.
 pub fn init_screen(boot: &'static mut BootInfo) {
     if let Optional::Some(framebuffer) = core::mem::replace(&mut boot.framebuffer, Optional::None) {
         let info = framebuffer.info();
@@ -143,7 +138,6 @@ pub fn init_screen(boot: &'static mut BootInfo) {
     }
 }
 
-/// The configuration of the machine, from the options and the loader.
 pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config {
     arch::Config {
         apic: options.apic,
@@ -161,11 +155,10 @@ pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config {
     }
 }
 
-/// A file that QEMU passes to the kernel.
 fn fw_cfg_file(name: &str, max: usize) -> Option<Vec<u8>> {
     let file = FwCfg::probe()?.file(name, max);
     if let Err(error @ (FileError::TooLarge(_) | FileError::NoMemory)) = file {
-        ::log::warn!("fw_cfg: {name} ignored: {error:?}");
+        ::log::warn!("fw_cfg: {name} ignored: {error}");
     }
     file.ok()
 }

@@ -15,9 +15,9 @@
 //! **Frames are kept for page faults by the count alone** ([`Stock`]): an ordinary request fails
 //! while some are left, a page fault finds these, and a G that must end finds the last ones.
 //!
-//! **A frame is zeroed if its user may read what it did not write**: page tables, the heap's records.
-//! [`alloc()`] and its relatives zero it, once, as it leaves; [`take`] does not, for stacks
-//! (`mem::stack`, "What is zeroed"). Frames below 1 MiB are not counted, and given only by
+//! **A frame is zeroed if its user may read what it did not write**: page tables, the heap's
+//! records. [`alloc()`] and its relatives zero it, once, as it leaves; [`take`] does not, for
+//! stacks (`mem::stack`, "What is zeroed"). Frames below 1 MiB are not counted, and given only by
 //! [`alloc_below_1m`]: the CPUs' start page must be there.
 //!
 //! # What was rejected
@@ -54,16 +54,26 @@ mod sys {
     pub const FIRST: usize = super::LOW_END as usize / super::PAGE_SIZE;
 }
 
-/// Which frames an allocation may take; the number is how many it leaves.
+/// Which frames an allocation may take. Of the first two the number is how many it leaves, beside
+/// the reserve for unpacking stacks ([`reserve`]); of the others, how many thirds of the reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stock {
-    /// Those that are not kept for the other two.
+    /// Those that are not kept for the others.
     Free = 128,
     /// For a page fault: all but the last ones.
     Fault = 64,
-    /// For a caller that must not fail, as its G is to end: all.
-    Last = 0,
+    /// For the stack of a G that is switched to: a third of the reserve, too.
+    Run = 2,
+    /// For a caller that must not fail, as its G is to end: two thirds of the reserve.
+    Last = 1,
+    /// For a stack that is touched by another G: all.
+    Unpack = 0,
 }
+
+/// Frames that are reserved for unpacking, for each CPU and in all: what for is said in
+/// `stack::pack`, "Unpacking finds a frame".
+const UNPACKED_PER_CPU: usize = 36;
+const UNPACKED: usize = 16;
 
 /// A physical page. A plain number: its holder promises that it holds the frame, see [`free`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +85,6 @@ impl Frame {
         Frame(addr & !(PAGE - 1))
     }
 
-    /// Its physical address.
     pub const fn addr(self) -> u64 {
         self.0
     }
@@ -86,7 +95,6 @@ impl Frame {
     }
 }
 
-/// Counters of the frame allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameStats {
     /// Frames that can be handed out at all.
@@ -147,6 +155,46 @@ pub fn alloc_from(stock: Stock) -> Option<Frame> {
     FRAMES.get()?.take(stock, 1).next().map(zeroed)
 }
 
+/// As [`alloc_from`], with what the last holder left there.
+pub fn alloc_as_is(stock: Stock) -> Option<Frame> {
+    FRAMES.get()?.take(stock, 1).next()
+}
+
+/// From here on frames are reserved for unpacking stacks on so many CPUs.
+pub fn reserve(cpus: usize) {
+    if let Some(frames) = FRAMES.get() {
+        frames.reserve.store(UNPACKED + cpus * UNPACKED_PER_CPU, Ordering::Relaxed);
+    }
+}
+
+/// What is left of the reserve for unpacking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reserve {
+    /// Less than a third.
+    Critical,
+    /// Nothing for [`Stock::Run`].
+    Low,
+    Enough,
+}
+
+/// What is left of the reserve.
+pub fn reserve_left() -> Reserve {
+    let Some(frames) = FRAMES.get() else { return Reserve::Enough };
+    let (free, run) = (frames.bitmap.free(), frames.kept(Stock::Run));
+    match free {
+        _ if run == 0 => Reserve::Enough, // nothing is packed
+        _ if free < run / 2 => Reserve::Critical,
+        _ if free <= run => Reserve::Low,
+        _ => Reserve::Enough,
+    }
+}
+
+/// Whether the reserve has to be filled up before a G runs.
+#[inline]
+pub fn is_low() -> bool {
+    reserve_left() < Reserve::Enough
+}
+
 /// A free frame above 1 MiB, zeroed.
 pub fn alloc() -> Option<Frame> {
     alloc_from(Stock::Free)
@@ -191,15 +239,15 @@ pub fn free_estimate() -> usize {
     FRAMES.get().map_or(0, free)
 }
 
-/// How many frames there are in all.
 pub fn total() -> usize {
     FRAMES.get().map_or(0, |frames| frames.total)
 }
 
-/// The frames of some pieces of memory.
 pub struct Frames<'a> {
     bitmap: Bitmap<'a>,
     total: usize,
+    /// Kept for the last three of [`Stock`].
+    reserve: AtomicUsize,
     double_frees: AtomicUsize,
 }
 
@@ -215,7 +263,8 @@ impl<'a> Frames<'a> {
             total += frames.len();
             bitmap.add(frames);
         }
-        Frames { total, bitmap, double_frees: AtomicUsize::new(0) }
+        let [reserve, double_frees] = [const { AtomicUsize::new(0) }; 2];
+        Frames { total, bitmap, reserve, double_frees }
     }
 
     /// Up to `most` frames above 1 MiB; see [`take`].
@@ -233,7 +282,6 @@ impl<'a> Frames<'a> {
         self.bitmap.take_in(area).map(Frame::at)
     }
 
-    /// Frees a frame; see [`free`].
     pub fn put(&self, frame: Frame) {
         if !self.bitmap.put(frame.0 as usize / PAGE_SIZE) {
             self.double_frees.fetch_add(1, Ordering::Relaxed);
@@ -243,10 +291,14 @@ impl<'a> Frames<'a> {
 
     /// How many frames a request leaves. Of little memory less is kept.
     fn kept(&self, stock: Stock) -> usize {
-        (stock as usize).min(stock as usize * self.total / LITTLE)
+        let reserve = self.reserve.load(Ordering::Relaxed);
+        let kept = match stock {
+            Stock::Free | Stock::Fault => stock as usize + reserve,
+            Stock::Run | Stock::Last | Stock::Unpack => stock as usize * reserve / 3,
+        };
+        kept.min(kept * self.total / LITTLE)
     }
 
-    /// A snapshot.
     pub fn stats(&self) -> FrameStats {
         FrameStats {
             total: self.total,

@@ -34,7 +34,6 @@ pub use classes::HeapStats;
 
 /// Frames that growth leaves to new stacks and page tables, so that a G can still be spawned.
 const FRAMES_LEFT_ALONE: usize = 64;
-/// Base address of the records.
 const RECORDS: u64 = HEAP_WINDOW + (MMIO_WINDOW - HEAP_WINDOW) / 2;
 
 const _: () = assert!(MOST * PAGE_SIZE <= (RECORDS - HEAP_WINDOW) as usize);
@@ -110,7 +109,6 @@ fn address(page: usize) -> u64 {
     HEAP_WINDOW + (page * PAGE_SIZE) as u64
 }
 
-/// The kernel's window.
 pub(super) struct Window;
 
 // SAFETY: the window is this heap's alone by the layout in `paging`, and a page mapped there

@@ -2,8 +2,8 @@
 //!
 //! `survey` checks the memory map, [`dma`] sets memory aside for devices, [`frames`] allocates
 //! physical pages, [`heap`] serves `alloc`, [`stack`] gives Gs and Ms their stacks, and [`reclaim`]
-//! makes what they only cache free again. Page tables and the map of addresses are in
-//! `arch::paging`. No page is ever both writable and executable.
+//! makes what they only cache free again. [`percpu`] has values that each CPU has of its own. Page
+//! tables and the map of addresses are in `arch::paging`. No page is both writable and executable.
 //!
 //! Frames and page tables have no lock. So a page fault on a stack, which needs both, takes none;
 //! and of the locks here, the heap's and those of the lists of stacks, none is taken under another.
@@ -40,6 +40,8 @@ pub struct Stats {
     pub heap: heap::HeapStats,
     /// Stacks.
     pub stacks: stack::StackStats,
+    /// Stacks of parked Gs that are packed.
+    pub pack: stack::pack::PackStats,
 }
 
 /// Brings memory up on the boot CPU: frames, page tables, heap.
@@ -104,11 +106,10 @@ const MAX_PIECES: usize = 512;
 /// The most ranges that are named in warnings.
 const MAX_WARNINGS: usize = 16;
 
-/// There is no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// Gives a page a zeroed frame, and page tables if it needs them. A page with memory stays as it is.
+/// Gives a page a zeroed frame, and page tables if it needs them. No effect on a page with memory.
 ///
 /// # Safety
 ///
@@ -136,5 +137,10 @@ unsafe fn map(page: u64, frame: Frame, stock: Stock) -> Result<(), NoMemory> {
 
 /// A snapshot of all counters.
 pub fn stats() -> Stats {
-    Stats { frames: frames::stats(), heap: heap::HEAP.stats(), stacks: stack::POOL.stats() }
+    Stats {
+        frames: frames::stats(),
+        heap: heap::HEAP.stats(),
+        stacks: stack::POOL.stats(),
+        pack: stack::pack::stats(),
+    }
 }

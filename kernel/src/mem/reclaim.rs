@@ -2,11 +2,12 @@
 //!
 //! Free memory is cached where it is quick to reach: small blocks in the caches of CPUs, pages in
 //! the heap, stacks with their pages. A request that finds none may be on the wrong CPU, or need
-//! frames that the heap has. So before it fails ([`wait_for`]), its G lets the M of its CPU do what
-//! only an M can do, wait for all other CPUs, and then tries once more. The M interrupts all CPUs,
-//! and each empties its cache in the handler ([`trim_if_asked`]): interrupts were on there, so it
-//! was not in use. Then the pages of unused stacks and of the heap become frames. If the request
-//! fails after that, only the dead Gs that each P keeps still hold memory, a frame each.
+//! frames that the heap has, or that stacks of parked Gs are in (`stack::pack`). So before it fails
+//! ([`wait_for`]), its G lets the M of its CPU do what only an M can do, wait for all other CPUs,
+//! and then tries once more. The M interrupts all CPUs, and each empties its cache in the handler
+//! ([`trim_if_asked`]): interrupts were on there, so it was not in use. Then the pages of unused
+//! stacks and of the heap become frames. If the request fails after that, only the dead Gs that
+//! each P keeps still hold memory, a frame each.
 //!
 //! A caller that cannot wait (interrupts off, a G that is about to park, no G at all) fails at the
 //! first try. A page fault of a stack cannot wait either: if there is memory to reclaim
@@ -22,7 +23,9 @@
 
 use crate::arch::{self, MAX_CPUS};
 use crate::mem::percpu::Here;
-use crate::mem::{frames, heap, heap::HEAP, stack::POOL};
+use crate::mem::stack::{POOL, pack};
+use crate::mem::{frames, heap, heap::HEAP};
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The fewest pages to reclaim on request.
@@ -30,8 +33,10 @@ const LEAST: usize = 256;
 /// Unused stacks of each size that are trimmed: on request, and without one.
 const STACKS: usize = 4096;
 const FEW_STACKS: usize = 64;
-/// Memory is short below this many free frames.
-const FEW_FRAMES: usize = 512;
+/// Memory is short below this many free frames: the part of all, and the fewest and the most.
+/// Filled up to twice that, so that one shootdown serves many Gs.
+const FEW_PART: usize = 1024;
+const FEW_FRAMES: Range<usize> = 512..4096;
 /// Unused stacks are trimmed without a request beyond this many pages, or this many open ones.
 const MANY_PAGES: usize = 1024;
 const MANY_OPEN: usize = 8;
@@ -46,6 +51,8 @@ static WAIT: spin::Once<Wait> = spin::Once::new();
 static WANTED: [AtomicUsize; MAX_CPUS] = [const { AtomicUsize::new(0) }; MAX_CPUS];
 static DONE: [AtomicUsize; MAX_CPUS] = [const { AtomicUsize::new(0) }; MAX_CPUS];
 static RECLAIMING: AtomicBool = AtomicBool::new(false);
+/// Ms that wait for their turn, and come before those that need not reclaim.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// Whether that M asks all CPUs to empty their caches.
 static ASKING: AtomicBool = AtomicBool::new(false);
 
@@ -64,19 +71,19 @@ pub fn wait_for(pages: usize) -> bool {
 /// before it turns interrupts on: so no other G asks here before that is done.
 pub fn want(here: &Here, pages: usize) -> Asked {
     let cpu = here.index();
-    WANTED[cpu].store(pages.max(LEAST), Ordering::Relaxed);
+    WANTED[cpu].store(pages.max(1), Ordering::Relaxed);
     Asked { cpu, before: DONE[cpu].load(Ordering::Relaxed) }
 }
 
 /// Whether a G of this CPU must leave it so that the M can reclaim memory. For interrupts.
 pub fn is_wanted(cpu: usize) -> bool {
-    WANTED[cpu].load(Ordering::Relaxed) != 0
+    WANTED[cpu].load(Ordering::Relaxed) != 0 || frames::is_low()
 }
 
 /// Whether memory can be reclaimed: from the heap, or from unused stacks. Called by a page
 /// fault, which interrupted code that holds no lock.
 pub fn would_help() -> bool {
-    HEAP.free_pages() > 0 || POOL.idle_pages() > 0
+    HEAP.free_pages() > 0 || POOL.idle_pages() + POOL.bare_slots() > 0 || pack::would_help()
 }
 
 /// A request: the G that waits for it may run on another CPU before it is done.
@@ -87,7 +94,6 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether all caches were emptied.
     pub fn is_done(self) -> bool {
         DONE[self.cpu].load(Ordering::Acquire) != self.before // pairs with `maintain`
     }
@@ -95,42 +101,86 @@ impl Asked {
 
 /// Periodic work of every CPU outside interrupts: carries out the request of this CPU, or frees
 /// pages of unused stacks and of the heap where they are many or memory is short. On the stack of
-/// an M, which stays on its CPU; no lock held and interrupts on, as it waits for other CPUs.
-pub fn maintain() {
+/// an M, which stays on its CPU; no lock held and interrupts on, as it waits for other CPUs. True
+/// if there is more to pack: for a CPU that has nothing else to do.
+pub fn maintain() -> bool {
     let cpu = Here::enter().index();
     let wanted = WANTED[cpu].swap(0, Ordering::Relaxed);
-    if wanted > 0 {
+    if wanted > 0 || frames::is_low() {
+        WAITING.fetch_add(1, Ordering::Relaxed);
         while RECLAIMING.swap(true, Ordering::Acquire) {
             arch::relax();
         }
-        // Before the interrupts are sent; pairs with the load in the handler.
-        ASKING.store(true, Ordering::SeqCst);
-        HEAP.trim(&Here::enter());
-        arch::shootdown();
-        ASKING.store(false, Ordering::Relaxed);
-        POOL.trim(STACKS);
-        heap::uncommit(wanted);
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+        if wanted == 0 {
+            free_stacks(); // none if another M has done it meanwhile
+        }
+        if wanted > 0 || frames::is_low() && would_help() {
+            reclaim(wanted.max(LEAST));
+        }
         RECLAIMING.store(false, Ordering::Release); // pairs with the swap
-        DONE[cpu].fetch_add(1, Ordering::Release); // pairs with `is_done`
-        return;
+        if wanted > 0 {
+            DONE[cpu].fetch_add(1, Ordering::Release); // pairs with `is_done`
+        }
+        return false;
     }
     let (pages, open) = (POOL.idle_pages(), POOL.open_slots());
     let is_due = pages > MANY_PAGES
         || open > MANY_OPEN
-        || is_short() && (pages + open > 0 || HEAP.free_pages() > KEPT_PAGES);
-    // Only if no other M does: CPUs that queue for a shootdown do no other work.
-    if is_due && !RECLAIMING.swap(true, Ordering::Acquire) {
+        || pack::is_due()
+        || is_short()
+            && (pages + open + POOL.bare_slots() > 0
+                || HEAP.free_pages() > KEPT_PAGES
+                || pack::would_help());
+    // Only if no other M does, or is about to: CPUs that queue for a shootdown do no other work.
+    let has_turn =
+        is_due && WAITING.load(Ordering::Relaxed) == 0 && !RECLAIMING.swap(true, Ordering::Acquire);
+    if has_turn {
         POOL.trim(FEW_STACKS);
         if is_short() && HEAP.free_pages() > KEPT_PAGES {
-            heap::uncommit(2 * FEW_FRAMES);
+            heap::uncommit(2 * few_frames());
+        }
+        if is_short() {
+            free_stacks();
+        } else {
+            pack::maintain();
         }
         RECLAIMING.store(false, Ordering::Release); // pairs with the swap
     }
+    has_turn && pack::is_due()
 }
 
-/// Whether free frames are few.
+/// Frees memory for `wanted` pages wherever it is. The M that has [`RECLAIMING`].
+fn reclaim(wanted: usize) {
+    // Before the interrupts are sent; pairs with the load in the handler.
+    ASKING.store(true, Ordering::SeqCst);
+    HEAP.trim(&Here::enter());
+    arch::shootdown();
+    ASKING.store(false, Ordering::Relaxed);
+    POOL.trim(STACKS);
+    heap::uncommit(wanted);
+    POOL.strip(wanted);
+    free_stacks();
+    pack::free(wanted.saturating_sub(frames::free_estimate()), true);
+}
+
+/// Frees pages of stacks until memory is not short: first of unused ones, then of parked Gs.
+fn free_stacks() {
+    POOL.strip(lacking());
+    pack::free(lacking(), false);
+}
+
 pub fn is_short() -> bool {
-    frames::free_estimate() < FEW_FRAMES
+    frames::free_estimate() < few_frames()
+}
+
+fn few_frames() -> usize {
+    (frames::total() / FEW_PART).clamp(FEW_FRAMES.start, FEW_FRAMES.end)
+}
+
+/// Frames to free if memory is short.
+fn lacking() -> usize {
+    (2 * few_frames()).saturating_sub(frames::free_estimate())
 }
 
 /// Called on every CPU that is interrupted to flush its TLB: if an M asks for it, empties

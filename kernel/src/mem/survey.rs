@@ -16,36 +16,23 @@
 //! Called once, by `mem::init`; `arch` knows how to try a frame.
 
 use super::PAGE_SIZE;
+use crate::arch::text_enum;
 use arrayvec::ArrayVec;
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
-use core::fmt;
 use core::ops::Range;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The steps in which a piece is tried from its first to its last frame.
 const SAMPLES: u64 = 8;
 
-/// Why memory that the map calls usable is not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// It ends before it begins.
-    Backwards,
-    /// It is not in the window of physical memory.
-    NotMapped,
-    /// A written value cannot be read back.
-    NoMemory,
-    /// There are more pieces than can be kept.
-    TooMany,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Why::Backwards => "it ends before it begins",
-            Why::NotMapped => "the loader has not mapped it",
-            Why::NoMemory => "what is written there is lost",
-            Why::TooMany => "the map is in too many pieces",
-        })
+text_enum! {
+    /// Why memory that the map calls usable is not used.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Why {
+        Backwards => "it ends before it begins",
+        NotMapped => "the loader has not mapped it",
+        NoMemory => "what is written there is lost",
+        TooMany => "the map is in too many pieces",
     }
 }
 
@@ -54,12 +41,10 @@ impl fmt::Display for Why {
 pub struct Map<'a>(pub &'a [&'a [MemoryRegion]]);
 
 impl<'a> Map<'a> {
-    /// All of its regions.
     pub fn regions(self) -> impl Iterator<Item = &'a MemoryRegion> {
         self.0.iter().copied().flatten()
     }
 
-    /// The highest end of usable memory.
     pub fn highest_usable(self) -> u64 {
         self.usable().map(|region| frames_inside(region).end).max().unwrap_or(0)
     }

@@ -1,120 +1,88 @@
-//! What every CPU counts always: the time of each G and CPU, and events.
+//! What is counted: the time of each G and CPU, and events.
 //!
-//! A switch reads the cycle counter once. The run time of the G that leaves and the queue time of
-//! the next G are differences to the stamp that each carries ([`Account`]); both are also counted,
-//! by size, for the CPU ([`CpuTimes`]). Cycles become nanoseconds when a report reads them.
+//! A switch reads the cycle counter once. Always counted are the run time of a G and how often it
+//! left (`task::Account`), and the run time and number of Gs of a CPU. How long Gs waited, for a
+//! CPU or for something else, and the histograms are counted only while *full accounting* is on
+//! ([`FullAccounting`], `accounting=full`): an attention bit, so without it a switch pays nothing.
+//! `top`, traces and `schedtrace=` switch it on while they run. Cycles become nanoseconds when a
+//! report reads them.
 //!
 //! # Two counters, one difference
 //!
-//! A G that leaves one CPU and runs on another is stamped by two counters, which may be apart by a
-//! little. So a difference may come out below zero. Sums wrap and are right again with the next
-//! addition; readers take "below zero" for zero ([`to_ns`]). So the switch needs no check.
+//! A G that leaves one CPU and runs on another is stamped by two counters, which may differ a
+//! little. So a difference may be negative. Sums wrap, and are right again after the next addition;
+//! readers take a negative sum for zero ([`to_ns`]). So the switch needs no check.
 #![forbid(unsafe_code)]
 
+use super::preempt::Attention;
+use super::view::all_slices;
 use crate::arch;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use sched::Status;
+use crate::arch::lock::IrqLock;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Where the time of one life of a G went. Written by its holder (see `sched::Status`), read by any
-/// CPU: each word is whole, two of them may be of two moments.
-pub struct Account {
-    /// The cycle counter when it last began to run, wait for a CPU, or wait.
-    since: AtomicU64,
-    // In cycles, up to `since`.
-    cpu: AtomicU64,
-    queued: AtomicU64,
-    waiting: AtomicU64,
-    switches: AtomicU64,
-}
+/// How many [`FullAccounting`]s there are.
+static KEEPERS: IrqLock<usize> = IrqLock::new(0);
+static IS_FULL: AtomicBool = AtomicBool::new(false);
 
-impl Account {
-    pub(crate) const fn new() -> Self {
-        let [since, cpu, queued, waiting, switches] = [const { AtomicU64::new(0) }; 5];
-        Account { since, cpu, queued, waiting, switches }
+/// Keeps full accounting on while it lives: how long Gs wait, and histograms.
+///
+/// ```
+/// use runnext::stats::{FullAccounting, stats};
+/// let full = FullAccounting::begin();
+/// assert!(stats().queue_wait.is_some());
+/// drop(full);
+/// assert!(stats().queue_wait.is_none());
+/// ```
+#[derive(Debug)]
+#[must_use = "full accounting ends when it is dropped"]
+pub struct FullAccounting(());
+
+impl FullAccounting {
+    /// Switches it on, if it is off. Counts are of the time since it was on; a G that waits already
+    /// is counted from when it left its CPU.
+    pub fn begin() -> Self {
+        let mut keepers = KEEPERS.lock();
+        *keepers += 1;
+        IS_FULL.store(true, Relaxed);
+        all_slices().for_each(|slices| slices.attention.set(Attention::ACCOUNT));
+        FullAccounting(())
     }
 
-    /// A life begins: it waits for a CPU from now on.
-    pub(crate) fn open(&self, now: u64) {
-        self.since.store(now, Relaxed);
-        for word in [&self.cpu, &self.queued, &self.waiting, &self.switches] {
-            word.store(0, Relaxed);
-        }
-    }
-
-    /// Its state changes: counts the time since the last change.
-    #[inline(always)]
-    pub(crate) fn charge(&self, spent: Spent<'_>, now: u64) {
-        let cycles = now.wrapping_sub(self.since.load(Relaxed));
-        self.since.store(now, Relaxed);
-        match spent {
-            Spent::Queued(cpu) => {
-                add(&self.queued, cycles);
-                cpu.queue_wait.count(cycles);
-            }
-            Spent::Running(cpu) => {
-                add(&self.cpu, cycles);
-                add(&self.switches, 1);
-                add(&cpu.run, cycles);
-                cpu.on_cpu.count(cycles);
-            }
-            Spent::Waiting => add(&self.waiting, cycles),
-        }
-    }
-
-    pub(crate) fn since(&self) -> u64 {
-        self.since.load(Relaxed)
-    }
-
-    pub fn switches(&self) -> u64 {
-        self.switches.load(Relaxed)
-    }
-
-    /// All times up to this moment, if the G's status is `status`. If the G changes its state
-    /// meanwhile, one column or two are a little off.
-    pub fn times(&self, status: Status) -> Times {
-        let [cpu_ns, queued_ns, waiting_ns] = self.cycles_at(status, arch::cycles()).map(to_ns);
-        Times { cpu_ns, queued_ns, waiting_ns }
-    }
-
-    fn cycles_at(&self, status: Status, now: u64) -> [u64; 3] {
-        let [cpu, queued, waiting] =
-            [&self.cpu, &self.queued, &self.waiting].map(|word| word.load(Relaxed));
-        let under_way = now.wrapping_sub(self.since.load(Relaxed));
-        match status {
-            Status::Dead => [cpu, queued, waiting],
-            Status::Runnable => [cpu, queued.wrapping_add(under_way), waiting],
-            Status::Parked => [cpu, queued, waiting.wrapping_add(under_way)],
-            Status::Running | Status::Parking | Status::Woken => {
-                [cpu.wrapping_add(under_way), queued, waiting]
-            }
+    /// Ends one that was forgotten.
+    pub(crate) fn end() {
+        let mut keepers = KEEPERS.lock();
+        *keepers -= 1;
+        if *keepers == 0 {
+            IS_FULL.store(false, Relaxed);
+            all_slices().for_each(|slices| slices.attention.clear(Attention::ACCOUNT));
         }
     }
 }
 
-/// The state of a G that ends, with the CPU that it begins to run on, or has left.
-pub(crate) enum Spent<'a> {
-    Queued(&'a CpuTimes),
-    Running(&'a CpuTimes),
-    Waiting,
+impl Drop for FullAccounting {
+    fn drop(&mut self) {
+        FullAccounting::end();
+    }
 }
 
-/// Where the time of a G went, including its current state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
-    /// On a CPU.
-    pub cpu_ns: u64,
-    /// Runnable, and waiting for a CPU.
-    pub queued_ns: u64,
-    /// Waiting for something else.
-    pub waiting_ns: u64,
+pub(crate) fn is_full() -> bool {
+    IS_FULL.load(Relaxed)
 }
 
 /// Where the time of one CPU went. Written by it alone, interrupts off.
 pub(crate) struct CpuTimes {
+    /// How many cycles Gs have run here; while one does, less the counter when the first of them
+    /// began, as `Account::cpu`. A turn from one G to the next changes nothing.
     run: AtomicU64,
     idle: AtomicU64,
-    /// How long Gs that began to run here had waited for it: as many as switches.
+    /// How many Gs began to run here.
+    pub(crate) switches: Counter,
+    // Full accounting.
+    /// `switches` and `run` when a run was last counted by size.
+    counted: [AtomicU64; 2],
+    /// How long Gs that began to run here had waited for it.
     pub(crate) queue_wait: Buckets,
+    /// How long Gs that have left had run.
     pub(crate) on_cpu: Buckets,
 }
 
@@ -123,8 +91,31 @@ impl CpuTimes {
         CpuTimes {
             run: AtomicU64::new(0),
             idle: AtomicU64::new(0),
+            switches: Counter::new(),
+            counted: [const { AtomicU64::new(0) }; 2],
             queue_wait: Buckets::new(),
             on_cpu: Buckets::new(),
+        }
+    }
+
+    /// A G is about to run, after none did.
+    pub(crate) fn begin_runs(&self, now: u64) {
+        sub(&self.run, now);
+    }
+
+    /// The last G has left, and something else than a turn follows.
+    pub(crate) fn end_runs(&self, now: u64) {
+        add(&self.run, now);
+    }
+
+    /// Full accounting: counts by size for how long the last G ran that has left at `now`, once.
+    pub(crate) fn count_last_run(&self, now: u64) {
+        let now = [self.switches.get(), at(&self.run, now)];
+        let [began, ran] =
+            [0, 1].map(|i| now[i].wrapping_sub(self.counted[i].swap(now[i], Relaxed)));
+        // More than one since the last count: full accounting was off, and this one is not known.
+        if began == 1 {
+            self.on_cpu.count(ran);
         }
     }
 
@@ -132,13 +123,13 @@ impl CpuTimes {
         add(&self.idle, cycles);
     }
 
-    /// Cycles for which Gs ran here, without the current run of the running G.
-    pub(crate) fn cycles_run(&self) -> u64 {
+    /// A number that is another one after each run of Gs here, and while they run.
+    pub(crate) fn runs(&self) -> u64 {
         self.run.load(Relaxed)
     }
 
     pub(crate) fn run_ns(&self) -> u64 {
-        to_ns(self.cycles_run())
+        to_ns(at(&self.run, arch::cycles()))
     }
 
     pub(crate) fn idle_ns(&self) -> u64 {
@@ -154,12 +145,12 @@ impl Buckets {
         Buckets([const { Counter::new() }; 64])
     }
 
-    #[inline(always)]
-    fn count(&self, cycles: u64) {
+    pub(crate) fn count(&self, cycles: u64) {
         self.0[(cycles | 1).ilog2() as usize].add_one();
     }
 
-    pub(crate) fn total(&self) -> u64 {
+    #[cfg(test)]
+    fn total(&self) -> u64 {
         self.0.iter().map(Counter::get).sum()
     }
 
@@ -208,47 +199,86 @@ impl Counters {
 }
 
 #[inline(always)]
-fn add(to: &AtomicU64, cycles: u64) {
+pub(crate) fn add(to: &AtomicU64, cycles: u64) {
     to.store(to.load(Relaxed).wrapping_add(cycles), Relaxed);
 }
 
+#[inline(always)]
+pub(crate) fn sub(from: &AtomicU64, cycles: u64) {
+    add(from, cycles.wrapping_neg());
+}
+
+/// The cycles of a word that is below zero while they go on.
+pub(crate) fn at(word: &AtomicU64, now: u64) -> u64 {
+    let word = word.load(Relaxed);
+    if word.cast_signed() < 0 { word.wrapping_add(now) } else { word }
+}
+
 /// Cycles in nanoseconds; see "Two counters, one difference".
-fn to_ns(cycles: u64) -> u64 {
+pub(crate) fn to_ns(cycles: u64) -> u64 {
     if cycles.cast_signed() < 0 { 0 } else { arch::cycles_to_ns(cycles) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::task::Account;
+    use sched::Status;
+
+    fn new(now: u64) -> (Account, CpuTimes) {
+        let account = Account::new();
+        account.since.store(now, Relaxed);
+        (account, CpuTimes::new())
+    }
 
     fn cycles(account: &Account) -> [u64; 4] {
         [&account.cpu, &account.queued, &account.waiting, &account.switches]
             .map(|word| word.load(Relaxed))
     }
 
-    #[test]
-    fn every_cycle_of_a_life_is_in_one_column() {
-        let (account, cpu) = (Account::new(), CpuTimes::new());
-        account.open(1_000);
-        account.charge(Spent::Queued(&cpu), 1_010); // 10 queued
-        account.charge(Spent::Running(&cpu), 1_030); //  20 run
-        account.charge(Spent::Waiting, 1_070); //       40 waited
-        account.charge(Spent::Queued(&cpu), 1_150); // 80 queued
-        account.charge(Spent::Running(&cpu), 1_310); // 160 run
-        assert_eq!(cycles(&account), [180, 90, 40, 2]);
-        assert_eq!(cpu.run.load(Relaxed), 180);
+    /// The G was queued, and runs.
+    fn queued(account: &Account, cpu: &CpuTimes, now: u64) {
+        account.was_queued(cpu, now);
+        begins(account, cpu, now);
+    }
+
+    fn begins(account: &Account, cpu: &CpuTimes, now: u64) {
+        account.begins(now);
+        cpu.switches.add_one();
     }
 
     #[test]
-    fn a_new_life_begins_with_nothing() {
-        let (account, cpu) = (Account::new(), CpuTimes::new());
-        account.open(5);
-        account.charge(Spent::Queued(&cpu), 7);
-        account.charge(Spent::Running(&cpu), 9);
-        account.open(100);
-        assert_eq!(cycles(&account), [0; 4]);
-        account.charge(Spent::Queued(&cpu), 103);
-        assert_eq!(cycles(&account), [0, 3, 0, 0]);
+    fn every_cycle_of_a_life_is_in_one_column() {
+        let (account, cpu) = new(1_000);
+        queued(&account, &cpu, 1_010); // 10 queued
+        account.left(1_030); //  20 run
+        account.has_waited(1_070); //       40 waited
+        queued(&account, &cpu, 1_150); // 80 queued
+        account.left(1_310); // 160 run
+        assert_eq!(cycles(&account), [180, 90, 40, 2]);
+    }
+
+    #[test]
+    fn without_full_accounting_only_the_time_on_a_cpu_is_counted() {
+        let (account, cpu) = new(1_000);
+        cpu.begin_runs(1_010);
+        begins(&account, &cpu, 1_010);
+        account.left(1_030);
+        cpu.end_runs(1_030);
+        cpu.begin_runs(1_150);
+        begins(&account, &cpu, 1_150);
+        assert_eq!((at(&account.cpu, 1_200), at(&cpu.run, 1_200)), (70, 70), "under way");
+        account.left(1_310);
+        assert_eq!(cycles(&account), [180, 0, 0, 2]);
+        assert_eq!((cpu.queue_wait.total(), cpu.on_cpu.total()), (0, 0));
+        cpu.count_last_run(1_310);
+        assert_eq!(cpu.on_cpu.total(), 0, "two runs, of which none is known");
+        begins(&account, &cpu, 1_310);
+        account.left(1_317);
+        (0..2).for_each(|_| cpu.count_last_run(1_317));
+        cpu.end_runs(1_317);
+        assert_eq!((cpu.run.load(Relaxed), cpu.switches.get()), (187, 3));
+        assert_eq!((cpu.on_cpu.total(), cpu.on_cpu.0[2].get()), (1, 1), "the last run, once");
     }
 
     #[test]
@@ -264,23 +294,21 @@ mod tests {
 
     #[test]
     fn counters_that_are_apart_make_no_time_below_zero() {
-        let (account, cpu) = (Account::new(), CpuTimes::new());
-        account.open(1_000);
-        account.charge(Spent::Queued(&cpu), 990); // by a CPU whose counter is 10 behind
+        let (account, cpu) = new(1_000);
+        queued(&account, &cpu, 990); // by a CPU whose counter is 10 behind
         assert_eq!(to_ns(cycles(&account)[1]), 0);
-        account.charge(Spent::Running(&cpu), 2_000);
-        account.charge(Spent::Queued(&cpu), 2_110);
+        account.left(2_000);
+        queued(&account, &cpu, 2_110);
         assert_eq!(cycles(&account)[1], 100, "the sum is right again");
     }
 
     #[test]
     fn what_is_under_way_is_added_where_it_belongs() {
-        let (account, cpu) = (Account::new(), CpuTimes::new());
-        account.open(0);
-        account.charge(Spent::Queued(&cpu), 1);
-        account.charge(Spent::Running(&cpu), 3);
-        account.charge(Spent::Waiting, 7);
-        assert_eq!(account.cycles_at(Status::Running, 15), [10, 1, 4]);
+        let (account, cpu) = new(0);
+        queued(&account, &cpu, 1);
+        assert_eq!(account.cycles_at(Status::Running, 2), [1, 1, 0]);
+        account.left(3);
+        account.has_waited(7);
         assert_eq!(account.cycles_at(Status::Runnable, 15), [2, 9, 4]);
         assert_eq!(account.cycles_at(Status::Parked, 15), [2, 1, 12]);
         assert_eq!(account.cycles_at(Status::Dead, 15), [2, 1, 4]);

@@ -1,17 +1,15 @@
 //! Blocking calls: on the stack of the M, which leaves with its G if it must wait.
 //!
 //! A call runs where a system call would: not on the stack of the G that makes it but on that of
-//! the M under it, above the scheduler's own frames. No handoff takes place when a call begins or
-//! ends; it costs a change of the stack pointer.
+//! the M under it, which is empty while a G runs (`proc`). No handoff takes place when a call begins
+//! or ends; it costs a change of the stack pointer.
 //!
 //! ```text
 //!    the G's stack            its M's stack
-//!   │ main           │       │ schedule       │
-//!   │ its calls      │       │ execute        │
-//!   │ blocking ──────┼──────▶│                │ ← the CPU's sp
-//!   └────────────────┘       │ the call       │
-//!                            │ what it calls  │ ← the G's sp, when it has left
-//!                            └────────────────┘
+//!   │ main           │       │                │ ← the CPU's sp
+//!   │ its calls      │       │ the call       │
+//!   │ blocking ──────┼──────▶│ what it calls  │ ← the G's sp, when it has left
+//!   └────────────────┘       └────────────────┘
 //! ```
 //!
 //! When the G in the call leaves its CPU, because it waits or its slice is over, it cannot leave the
@@ -19,23 +17,24 @@
 //! takes over CPU and P ([`leave`]; Go: handoffp); at that instant, as the kernel itself knows that
 //! the call waits, where Go must guess. Queue, timers and slice are the CPU's or the P's and stay. The
 //! G is *bound to its M* until the call returns: on the CPU that runs it next, that M displaces the M
-//! there ([`displace_m`]).
+//! there ([`mount`]).
 //!
 //! # Unwinding in a call
 //!
 //! A panic in a call is caught by the caller's closure, on the M's stack, because the unwinder walks
 //! one stack, and continues from the G's own stack (`try_blocking`). So does the end of a G that fills
-//! the M's stack: all frames from the fault up to `in_call` are that G's, and the M's own frames above
-//! are not touched. The pages opened for it on the M's stack are still open then, so the G retires
-//! that M ([`retire_m`]): a spare M, which a call always has, takes its place under the G. A G that
-//! cannot unwind is abandoned on the M's stack, and the M with it ([`hand_over`]).
+//! the M's stack: all frames from the fault up to `in_call` are that G's. The pages opened for it on
+//! the M's stack are still open then, so the G retires that M ([`retire_m`]): a spare M, which a call
+//! always has, takes its place under the G. A G that cannot unwind is abandoned on the M's stack, and
+//! the M with it ([`hand_over`]).
 //!
 //! # Go's way, for study
 //!
 //! With `handoff=sysmon` a call that waits keeps its CPU, which halts, and its P, whose Gs wait. A
 //! monitor (`sched::Sysmon`) polls after 20 µs to 10 ms, and at its second poll the P is handed off
 //! as above (Go: retake). In Go the monitor is a thread of its own; here its polls fall at the same
-//! times, but each CPU does only its own, from its own timer.
+//! times, but each CPU does only its own, from its own timer. With `handoff=never`, and under
+//! `system=n1`, there is no monitor: the CPU halts until the call goes on.
 //!
 //! # What was rejected
 //!
@@ -49,14 +48,18 @@
 //!   and only an M can wait for that (`mem::reclaim`).
 
 use super::m::{BlockingError, M, MState};
+use super::preempt::Attention;
 use super::task::Task;
-use super::{Cpu, Kind, Leaving, OnCpu, SCHED, hooks, running, schedule, wait_for_memory};
+use super::{
+    Cpu, Kind, Leaving, OnCpu, SCHED, hooks, is_running, mcall, running, running_or_none, system,
+    wait_for_memory,
+};
 use crate::arch;
 use crate::arch::irq::IrqState;
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
-use sched::{CallSeen, G, Sysmon, retake};
+use sched::{G, Sysmon};
 
 /// When the P of a call that waits is handed off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -66,6 +69,8 @@ pub enum Handoff {
     Immediate,
     /// When Go's monitor would notice: 20 µs to 10 ms later.
     Sysmon,
+    /// Not at all: the CPU halts until the call goes on, as with a fixed number of threads.
+    Never,
 }
 
 impl core::fmt::Display for Handoff {
@@ -73,25 +78,33 @@ impl core::fmt::Display for Handoff {
         f.write_str(match self {
             Handoff::Immediate => "at once",
             Handoff::Sysmon => "by sysmon",
+            Handoff::Never => "never",
         })
     }
 }
 
-static BY_SYSMON: AtomicBool = AtomicBool::new(false);
+/// A call that waits keeps its CPU at first; and for ever.
+static KEEPS_CPU: AtomicBool = AtomicBool::new(false);
+static FOR_EVER: AtomicBool = AtomicBool::new(false);
 static SYSMON: Sysmon = Sysmon::new();
 
 pub(crate) fn init(handoff: Handoff) {
-    BY_SYSMON.store(handoff == Handoff::Sysmon, Relaxed);
+    KEEPS_CPU.store(handoff != Handoff::Immediate, Relaxed);
+    FOR_EVER.store(handoff == Handoff::Never, Relaxed);
 }
 
-/// Runs `f` as a blocking call (Go: entersyscall); returns its result. `f` must not unwind: that
-/// would be a kernel bug, and ends the machine.
+/// Runs `f` as a blocking call (Go: entersyscall); returns its result, which is an error if the call
+/// was unwound. `f` must not unwind: that would be a kernel bug, and ends the machine.
 ///
 /// # Errors
 /// [`BlockingError`] when there would be no M to take over if the call waited; `f` was not run then.
 #[inline(always)]
-pub fn call<T, F: FnOnce() -> T>(f: F) -> Result<T, BlockingError> {
-    let g = running().expect("no G to make a call");
+pub fn call<T, E, F>(f: F) -> Result<Result<T, E>, BlockingError>
+where
+    F: FnOnce() -> Result<T, E>,
+{
+    debug_assert!(is_running(), "no G to make a call");
+    let g = running_or_none();
     if g.kernel.m.get().is_some() {
         return Ok(f()); // inside a call: on the M's stack already
     }
@@ -113,28 +126,28 @@ pub fn call<T, F: FnOnce() -> T>(f: F) -> Result<T, BlockingError> {
             }
         }
     }
-    let m = on.cpu().m();
-    m.g.set(Some(g));
-    g.kernel.m.set(Some(m));
-    // SAFETY: 1. Below where the M's own frames end; the M moves with the G until the call is over.
+    g.kernel.m.set(on.cpu().m.get());
+    // SAFETY: 1. An M's stack is empty while a G runs; the M moves with the G until the call is over.
     // 2. `in_call` lets nothing unwind.
-    unsafe {
-        arch::call_on(on.cpu().sp.get() & !15, in_call::<T, F>, (&raw mut job).expose_provenance())
-    };
+    unsafe { arch::call_on(on.cpu().sp.get(), &mut job) };
+    // SAFETY: `in_call` has written it.
+    let outcome: Result<T, E> = unsafe { job.outcome.assume_init() };
     // Perhaps on another CPU, but on the same M. Interrupts are on: a G that is preempted here, off
-    // the M's stack and still bound to it, takes the M along unnecessarily; that does no harm.
-    if m.was_full.get() {
-        retire_m(g, m);
+    // the M's stack and still bound to it, takes the M along unnecessarily; that does no harm. A call
+    // that has filled the M's stack has failed.
+    if outcome.is_err() {
+        retire_m(g);
     }
     g.kernel.m.set(None);
-    // SAFETY: `in_call` has written it.
-    Ok(unsafe { job.outcome.assume_init() })
+    Ok(outcome)
 }
 
-/// The call of `g` has ended, and `g` is on its own stack again: retires its M, whose stack was full.
+/// The call of `g` has ended, and `g` is on its own stack again: retires its M, if the stack that
+/// was full is the M's.
 #[cold]
 #[inline(never)]
-fn retire_m(g: &'static G<Task>, m: &'static M) {
+fn retire_m(g: &'static G<Task>) {
+    let Some(m) = g.kernel.m.get().filter(|m| m.was_full.get()) else { return };
     arch::probe_stack_again(); // within what `call` has probed
     let irqs = arch::irq::disable();
     // SAFETY: 1. See above. 2. A G runs here. 3. The G has no other.
@@ -153,16 +166,25 @@ struct Job<T, F> {
     outcome: MaybeUninit<T>,
 }
 
-/// The root of a call on the M's stack. Interrupts are off before and on afterwards.
-extern "C" fn in_call<T, F: FnOnce() -> T>(job: usize) {
-    let job = core::ptr::with_exposed_provenance_mut::<Job<T, F>>(job);
-    // SAFETY: `call` passed the address of its own job, which it does not touch meanwhile.
-    let job = unsafe { &mut *job };
-    arch::irq::restore(IrqState::ON);
-    // SAFETY: taken here and nowhere else.
-    let f = unsafe { ManuallyDrop::take(&mut job.f) };
-    // A panic does not leave an `extern "C"` function: it aborts.
-    job.outcome.write(f());
+impl<T, F: FnOnce() -> T> arch::OnStack for Job<T, F> {
+    /// The root of a call on the M's stack. Interrupts are off before and on afterwards.
+    extern "C" fn in_call(job: usize) {
+        let job = core::ptr::with_exposed_provenance_mut::<Self>(job);
+        // SAFETY: `call` passed the address of its own job, which it does not touch meanwhile.
+        let job = unsafe { &mut *job };
+        arch::irq::restore(IrqState::ON);
+        // SAFETY: taken here and nowhere else.
+        let f = unsafe { ManuallyDrop::take(&mut job.f) };
+        // A panic does not leave an `extern "C"` function: it aborts.
+        job.outcome.write(f());
+    }
+}
+
+/// Where the frames of the running G end that are on this stack: in a call those of the M's, without
+/// the word by which `call_on` finds the G's stack.
+pub(crate) fn stack_end() -> u64 {
+    let m = running().and_then(|g| g.kernel.m.get());
+    m.map_or(u64::MAX, |m| (m.bottom() - size_of::<usize>()) as u64)
 }
 
 /// Ensures that this CPU has a spare M. The G may be on another CPU then. If it fails, interrupts
@@ -176,7 +198,7 @@ fn find_spare(mut on: OnCpu<'_>) -> Result<OnCpu<'_>, BlockingError> {
         on = on.open(|| {
             let may_reuse = M::are_many_retired() && wait_for_memory(1);
             let reused = if may_reuse { M::take_spare() } else { None };
-            found = reused.map_or_else(|| M::create(schedule), Ok);
+            found = reused.map_or_else(M::create, Ok);
         });
     }
     let spare = found.inspect_err(|_| arch::irq::restore(IrqState::ON))?;
@@ -186,54 +208,70 @@ fn find_spare(mut on: OnCpu<'_>) -> Result<OnCpu<'_>, BlockingError> {
 
 /// A G in a call leaves its CPU, and its M with it (Go: handoffp); returns when it runs again.
 pub(crate) fn leave(mut on: OnCpu<'_>, g: &'static G<Task>, why: Leaving) {
-    if why == Leaving::Park && BY_SYSMON.load(Relaxed) {
+    if why == Leaving::Park && KEEPS_CPU.load(Relaxed) {
         let readied;
         (on, readied) = wait_on_cpu(on, g);
         if readied {
             return;
         }
     }
-    on.cpu().leaving.set(why);
-    let sp = hand_over(on.cpu(), g);
-    // SAFETY: 1. A spare M's context was saved by `execute` or made by `M::create`. 2. No CPU runs
-    // this G before that M has told `sched`, which is after the switch; no other CPU has the spare
-    // M. 3. Interrupts are off.
-    on = unsafe { on.switch(g.kernel.sp.as_ptr(), sp) };
-    // The G is on a CPU again, and so is its M. The displaced M has left its stack, and is spare.
-    let spare = on.cpu().displaced.take().expect("no M was displaced");
+    hand_over(on.cpu(), g);
+    mcall(on, g, why); // of the spare M
+    // SAFETY: 1, 2. A G runs again with interrupts off, on a CPU that runs Gs. 3. It gave up its own.
+    let on = unsafe { OnCpu::assume() };
+    mount(on, g);
+}
+
+/// The `resumed_in_call` of [`arch::Handlers`]: a G that an interrupt made leave in a call runs again.
+pub fn resumed_in_call() {
+    // SAFETY: as in `leave`.
+    mount(unsafe { OnCpu::assume() }, running_or_none());
+}
+
+/// Detaches the M of this CPU, which `g` is bound to, and installs the spare M. Called by [`leave`];
+/// for a G that an interrupt makes leave; for one that never runs again, in its page fault; and for
+/// one that goes on without its M.
+pub(crate) fn hand_over(cpu: &Cpu, g: &'static G<Task>) {
+    let next = cpu.spare.take().expect("a call runs without a spare M");
+    let own = cpu.m();
+    own.g.set(Some(g));
+    own.set_state(MState::InCall);
+    next.set_state(MState::OnCpu);
+    cpu.m.set(Some(next));
+    cpu.sp.set(next.bottom());
+    cpu.counters.handoffs.add_one();
+    if cpu.slices.attention.has(Attention::TRACED | Attention::SYSTEM) {
+        handed_over(cpu, g, own, next);
+    }
+    g.enter_call(arch::cpu_index());
+}
+
+#[cold]
+fn handed_over(cpu: &Cpu, g: &'static G<Task>, own: &M, next: &M) {
+    hooks::event(Kind::Handoff, g.id(), next.id() as u32);
+    system::swap_rings(cpu, own, next);
+}
+
+/// `g` is on a CPU again, and so is its M, on whose stack this is: replaces the M of this CPU, which
+/// has left its own stack and is spare from now on. Here, so that no other switch has to look whether
+/// it goes to a G in a call.
+fn mount(on: OnCpu<'_>, g: &G<Task>) {
+    let (cpu, own) = (on.cpu(), g.kernel.m.get().expect("the G is in no call"));
+    let spare = cpu.m();
+    if cpu.slices.attention.has(Attention::TRACED | Attention::SYSTEM) {
+        hooks::cpu_event(Kind::Mount, own.id() as u32);
+        system::swap_rings(cpu, spare, own);
+    }
+    own.set_state(MState::OnCpu);
+    cpu.m.set(Some(own));
+    cpu.sp.set(own.bottom());
     spare.set_state(MState::Spare);
-    keep(on.cpu(), spare);
+    keep(cpu, spare);
     g.exit_call();
 }
 
-/// Detaches the M of this CPU, which `g` is bound to, and installs the spare M; returns where that
-/// continues. The G belongs to this CPU while it is away. Called by [`leave`]; for a G that never
-/// runs again, in its page fault; and for a G that goes on without its M.
-pub(crate) fn hand_over(cpu: &Cpu, g: &G<Task>) -> usize {
-    let next = cpu.spare.take().expect("a call runs without a spare M");
-    cpu.m().sp.set(cpu.sp.get()); // where its own frames end
-    cpu.m().set_state(MState::InCall);
-    cpu.m.set(Some(next));
-    cpu.sp.set(next.resume());
-    cpu.counters.handoffs.add_one();
-    hooks::event(Kind::Handoff, g.id(), next.id() as u32);
-    g.enter_call(arch::cpu_index());
-    cpu.sp.get()
-}
-
-/// Replaces the M of this CPU by `own`, the M of the G that it is about to switch to. Returns where
-/// to save the stack pointer of the displaced M.
-#[cold]
-pub(crate) fn displace_m(cpu: &Cpu, own: &'static M) -> *mut usize {
-    hooks::cpu_event(Kind::Mount, own.id() as u32);
-    let here = cpu.m();
-    cpu.displaced.set(Some(here));
-    cpu.m.set(Some(own));
-    cpu.sp.set(own.resume());
-    here.sp.as_ptr()
-}
-
-fn keep(cpu: &Cpu, spare: &'static M) {
+/// Keeps a spare M for this CPU.
+pub(crate) fn keep(cpu: &Cpu, spare: &'static M) {
     match cpu.spare.get() {
         None => cpu.spare.set(Some(spare)),
         Some(_) => spare.put_spare(),
@@ -245,24 +283,23 @@ fn keep(cpu: &Cpu, spare: &'static M) {
 #[cold]
 fn wait_on_cpu<'a>(mut on: OnCpu<'a>, g: &'static G<Task>) -> (OnCpu<'a>, bool) {
     let began = arch::now_ns();
-    let mut look = SYSMON.next_look(began);
+    let mut check = SYSMON.next_check(began);
     let mut seen_before = false;
     // From here on the waker of this G interrupts this CPU.
     while g.halt_on(arch::cpu_index()) {
         let now = arch::now_ns();
-        if now >= look {
-            let somebody_waits = SCHED.somebody_waits(on.p());
-            let (in_call_ns, somebody_free) = (now - began, SCHED.somebody_free());
-            let seen = CallSeen { seen_before, in_call_ns, somebody_waits, somebody_free };
-            if retake(seen) {
+        if now >= check {
+            if !FOR_EVER.load(Relaxed) && SCHED.retake(on.p(), seen_before, now - began) {
                 SYSMON.succeeded(now);
                 on.cpu().counters.retakes.add_one();
                 return (on, false);
             }
             seen_before = true;
-            look = SYSMON.next_look(now);
+            check = SYSMON.next_check(now);
         }
-        on.cpu().slices.arm_at(look);
+        if !FOR_EVER.load(Relaxed) {
+            on.cpu().slices.arm_at(check);
+        }
         on = on.halt();
     }
     g.cancel_park();

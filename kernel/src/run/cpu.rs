@@ -3,20 +3,20 @@
 //! Only the CPU itself touches its record ([`Cpu`]), with interrupts off. Code that does has an
 //! [`OnCpu`]: "this CPU, until interrupts are on again or the stack is switched".
 //!
-//! > An `OnCpu` is used only while interrupts are off, on a CPU that has been through `init_cpu`, and
-//! > no two lend the P of a CPU at a time.
+//! > An `OnCpu` is used only while interrupts are off, on a CPU that has been through `init_cpu`,
+//! > and no two lend the P of a CPU at a time.
 //!
-//! So what it gives out needs no further argument. What ends that state takes the `OnCpu` by value and
-//! returns a new one: [`OnCpu::switch`], after which the code may be on another CPU; [`OnCpu::open`]
-//! and [`OnCpu::halt`], during which interrupt handlers use the record. So the compiler checks that
-//! nothing of the CPU is kept across them.
+//! So what it gives out needs no further argument. What ends that state takes the `OnCpu` by value
+//! and returns a new one: [`OnCpu::open`] and [`OnCpu::halt`], during which interrupt handlers use
+//! the record. A switch takes it as well (`proc`). So the compiler checks that nothing of the CPU
+//! is kept across them.
 
+use super::Link;
 use super::account::{Counters, CpuTimes};
 use super::error::JoinError;
 use super::m::M;
 use super::preempt::Slices;
 use super::task::Task;
-use super::{Leaving, Link};
 use crate::arch;
 use crate::arch::irq::IrqState;
 use core::cell::{Cell, UnsafeCell};
@@ -34,15 +34,12 @@ const CPU_SLOT: usize = 1;
 pub(crate) struct Cpu {
     /// The P of this CPU; there from `init_cpu` on.
     pub p: UnsafeCell<MaybeUninit<P<Task>>>,
-    /// Where the stack pointer of its M was when that switched to a G.
+    /// Where the frames of its M begin, or those of a call.
     pub sp: Cell<usize>,
     /// The M on whose stack it schedules; there from `init_cpu` on.
     pub m: Link<M>,
     /// A spare M that takes over when the current M leaves with a call.
     pub spare: Cell<Option<&'static M>>,
-    /// The M that was displaced by the M of a G in a call, which puts it on the spare list.
-    pub displaced: Cell<Option<&'static M>>,
-    pub leaving: Cell<Leaving>,
     pub slices: Slices,
     pub random: Cell<u64>,
     // Any CPU reads these two.
@@ -62,8 +59,6 @@ impl Cpu {
             sp: Cell::new(0),
             m: Link::new(),
             spare: Cell::new(None),
-            displaced: Cell::new(None),
-            leaving: Cell::new(Leaving::Exit),
             slices: Slices::new(),
             random: Cell::new(0),
             counters: Counters::new(),
@@ -114,7 +109,24 @@ impl<'a> OnCpu<'a> {
     #[inline(always)]
     pub unsafe fn assume() -> Self {
         // SAFETY: 2.
-        OnCpu { cpu: unsafe { this_cpu() }, scope: PhantomData }
+        let cpu = unsafe { this_cpu() };
+        // SAFETY: the caller's promise, and it is that of this CPU.
+        unsafe { Self::of(cpu) }
+    }
+
+    /// As [`OnCpu::assume`], for a caller that knows the record.
+    ///
+    /// # Safety
+    /// As there; and it is that of this CPU.
+    #[inline(always)]
+    pub unsafe fn of(cpu: &'static Cpu) -> Self {
+        OnCpu { cpu, scope: PhantomData }
+    }
+
+    /// Gives it up to code that goes on with the record, on another stack.
+    #[inline(always)]
+    pub fn give_up(self) -> &'static Cpu {
+        self.cpu
     }
 
     /// In an interrupt handler, which may have come to a CPU that has no record yet.
@@ -141,19 +153,6 @@ impl<'a> OnCpu<'a> {
         let p = unsafe { &mut *self.cpu.p.get() };
         // SAFETY: a record that `install` has published has its P.
         (self.cpu, unsafe { p.assume_init_mut() })
-    }
-
-    /// Switches to another stack; returns when a CPU switches back, and that may be another one.
-    ///
-    /// # Safety
-    /// As for [`arch::switch`]; interrupts are off.
-    #[inline(always)]
-    pub unsafe fn switch(self, save: *mut usize, sp: usize) -> OnCpu<'a> {
-        // SAFETY: the caller's promise.
-        unsafe { arch::switch(save, sp) };
-        // SAFETY: 1. Every switch is made with interrupts off. 2. By a CPU that has its record. 3.
-        // The `OnCpu` there was given up for this switch, as `self` was for the first one.
-        unsafe { OnCpu::assume() }
     }
 
     /// Calls `f` with interrupts on. An M is not preempted, and stays on its CPU; a G may be on

@@ -6,15 +6,27 @@
 
 use core::fmt;
 
-/// What happened. The argument of each is in parentheses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
+/// An enum of numbered events, and the list of all of them in that order.
+macro_rules! kinds {
+    ($($(#[doc = $text:literal])+ $kind:ident = $number:literal,)+) => {
+        /// What happened. The argument of each is in parentheses.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Kind { $($(#[doc = $text])+ $kind = $number,)+ }
+
+        impl Kind {
+            /// All of them, by number.
+            pub const ALL: &[Kind] = &[$(Kind::$kind,)+];
+        }
+    };
+}
+
+kinds! {
     /// A G was made runnable for the first time (the CPU it is pinned to + 1).
     Create = 1,
-    /// A G begins to run (bit 0: on a slice of its own; bits 8 to 15: the kind with which the G
-    /// before it left this CPU at this instant, 0 if that was recorded as its own event; bits 16 to
-    /// 23: why that G waits, if it does).
+    /// A G begins to run. Bit 0: on a slice of its own. Bits 8 to 15: the kind of event by which
+    /// the previous G left this CPU at this instant, 0 if that has an event of its own. Bits 16 to
+    /// 23: why the previous G waits, if it does.
     Start = 2,
     /// The G that ran here yielded.
     Yield = 3,
@@ -50,32 +62,11 @@ pub enum Kind {
     Mount = 18,
     /// The number of Ps that run Gs has changed (how many).
     Procs = 19,
+    /// Stacks of Gs at rest were packed (how many).
+    Pack = 20,
 }
 
 impl Kind {
-    /// All of them, by number.
-    pub const ALL: [Kind; 19] = [
-        Kind::Create,
-        Kind::Start,
-        Kind::Yield,
-        Kind::Expire,
-        Kind::Park,
-        Kind::Exit,
-        Kind::Ready,
-        Kind::Fire,
-        Kind::Tick,
-        Kind::WakeSent,
-        Kind::WakeReceived,
-        Kind::Halt,
-        Kind::Resume,
-        Kind::Displace,
-        Kind::Handoff,
-        Kind::Steal,
-        Kind::Irq,
-        Kind::Mount,
-        Kind::Procs,
-    ];
-
     pub fn from_number(number: u8) -> Option<Kind> {
         Kind::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
@@ -119,6 +110,18 @@ impl What {
     pub fn left_before(self) -> Option<What> {
         Kind::from_number((self.0 >> LEFT_SHIFT) as u8)
             .map(|left| What::new(left, self.0 >> REASON_SHIFT & 0xff))
+    }
+
+    /// As it is in a register.
+    #[inline(always)]
+    pub const fn to_word(self) -> u32 {
+        self.0
+    }
+
+    /// Inverse of [`to_word`](Self::to_word).
+    #[inline(always)]
+    pub const fn from_word(word: u32) -> Self {
+        What(word)
     }
 
     pub fn kind(self) -> Option<Kind> {
@@ -167,12 +170,12 @@ mod tests {
 
     #[test]
     fn every_kind_has_the_number_of_its_place() {
-        for kind in Kind::ALL {
+        for &kind in Kind::ALL {
             assert_eq!(Kind::from_number(kind as u8), Some(kind));
             assert_eq!(What::new(kind, 5).kind(), Some(kind));
         }
         assert_eq!(Kind::from_number(0), None);
-        assert_eq!(Kind::from_number(20), None);
+        assert_eq!(Kind::from_number(21), None);
     }
 
     #[test]

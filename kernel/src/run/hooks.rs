@@ -1,7 +1,7 @@
-//! Hooks: the one way from here up to what watches, checks and fails.
+//! Hooks: how `run` calls the rooms `watch`, `check` and `fail`, which use it.
 //!
-//! The scheduler names none of these: it calls the entries of one table, which [`set`] installs at
-//! boot (`start` in `lib.rs`); nothing on the host calls one. Entries for observers and checks are
+//! The scheduler names none of them: it calls the entries of one table, which [`set`] installs at
+//! boot (`start` in `lib.rs`). On the host no entry is called. Entries for observers and checks are
 //! called only where a bit of [`Attention`] is set or an [`Alarm`] is due (and by builds with debug
 //! assertions); the others where something fails, or all CPUs are idle.
 
@@ -36,8 +36,8 @@ pub struct Hooks {
     /// With [`Attention::WATCHER`]: this CPU has no G to run and so many Ps have, or its timer has
     /// fired (`usize::MAX`). True if a G was readied.
     pub poll_watcher: fn(busy: usize) -> bool,
-    /// With [`Attention::WATCHDOG`]: this CPU comes out of a halt.
-    pub after_halt: fn(),
+    /// With [`Attention::WATCHDOG`]: this CPU, which had no G, has found one.
+    pub after_rest: fn(),
     /// No P has a G to run, and Gs have run for so many cycles in all. `None`: nothing to do; else
     /// a function to call with interrupts on.
     pub on_all_idle: fn(cycles_run: u64) -> Option<Scan>,

@@ -10,19 +10,24 @@
 //! ```text
 //!               the outcome is there
 //!        OPEN ────────────────────────▶ DONE       the cell is the joiner's
-//!         │ │ the joiner waits            ▲
-//!         │ └──────────────────▶ AWAITED ─┘ and the waiter is readied
-//!         │ the joiner is gone      │
-//!         └──────────▶ DETACHED ◀───┘              the cell is the worker's
+//!         │ ▲│ the joiner waits           ▲
+//!         │ │└─────────────────▶ AWAITED ─┴─ by WAKING: the waiter is readied
+//!         │ └──────────────────── │  │
+//!         │  its time is up          │
+//!         │ the joiner is gone       │
+//!         └──────────▶ DETACHED ◀────┘             the cell is the worker's
 //! ```
 //!
 //! > The job is the worker's until it is taken. The outcome is the worker's until DONE, then the
-//! > joiner's. The waiter is the joiner's until AWAITED, then the worker's.
+//! > joiner's. The waiter is the worker's in WAKING, in AWAITED it does not change, else it is the
+//! > joiner's.
 //!
-//! Each arrow is one read-modify-write. So of AWAITED and DONE one comes first: if AWAITED, the
-//! worker sees the waiter when it sets DONE and readies it, which had begun to park before; if
-//! DONE, the joiner fails to set AWAITED and does not wait. A G that is not waited for costs one
-//! arrow in all: the second owner only loads the word.
+//! Each arrow is one read-modify-write, but that from WAKING, in which the word is the worker's. So
+//! of AWAITED and DONE one comes first: if AWAITED, the worker sees the waiter and readies it,
+//! which had begun to park before; if DONE, the joiner fails to set AWAITED and does not wait.
+//! WAKING lasts for a few instructions with interrupts off, in which the worker takes the waiter
+//! out: after DONE the cell may be gone. A joiner that wants to leave meanwhile spins until DONE. A
+//! G that is not waited for costs one arrow in all: the second owner only loads the word.
 //!
 //! # Jobs that fail
 //!
@@ -36,12 +41,12 @@
 //!
 //! On the heap, or in an [`InlineCell`], which is used for one cell after another: a G's record has
 //! one, for the small closures that most are. A cell on the heap has the address of its G, for the
-//! deadlock scan, which follows a joiner to the G that it waits for. Want of memory is an error here,
-//! never a panic.
+//! deadlock scan, which follows a joiner to the G that it waits for. Want of memory is an error
+//! here, never a panic.
 
 use super::sys::{
     AtomicU32, GHandle, JoinError, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn,
-    die, fence, is_killed, look_for_cycle, park, probe_stack, ready,
+    die, fence, irq, is_killed, look_for_cycle, park, park_until, probe_stack, ready_from, relax,
 };
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::cell::Cell;
@@ -54,6 +59,7 @@ const OPEN: u32 = 0;
 const AWAITED: u32 = 1;
 const DONE: u32 = 2;
 const DETACHED: u32 = 3;
+const WAKING: u32 = 4;
 
 /// A closure to run, and its outcome.
 pub trait Job: Send + 'static {
@@ -172,8 +178,8 @@ struct Header {
     body: UnsafeCell<()>,
 }
 
-/// Where a cell is: the address of its inline cell; or on the heap, and then the address of the G that
-/// runs the job ([`worker_in`]). In one word, so that the common case does not pay.
+/// Where a cell is: the address of its inline cell; or on the heap, and then the address of the G
+/// that runs the job ([`worker_in`]). In one word, so that the common case does not pay.
 #[derive(Clone, Copy)]
 struct Storage(*const InlineCell);
 
@@ -254,8 +260,8 @@ pub struct Work {
 unsafe impl Send for Work {}
 
 impl Work {
-    /// Stores which G is the worker, by an address that is valid for ever, for the deadlock scan. In an
-    /// inline cell it is known already.
+    /// Stores which G is the worker, by an address that is valid for ever, for the deadlock scan.
+    /// In an inline cell it is known already.
     pub fn set_owner(&self, worker: usize) {
         let storage = &self.header().storage;
         // Before any other access: only the owner that frees the cell reads it, later.
@@ -270,9 +276,9 @@ impl Work {
         Self::run_from(&ManuallyDrop::new(Cell::new(Some(self))));
     }
 
-    /// Runs the job of the work in `slot`, if there is one. The work stays there until nothing can
-    /// come between it and its outcome; until then [`Self::give_up`] may be called by a G that
-    /// knows that this one never continues.
+    /// Runs the job of the work in `slot`, if there is one. The work stays in `slot` until the
+    /// outcome is certain; until then a G that knows that this one never continues may call
+    /// [`Self::give_up`].
     #[inline(always)]
     pub fn run_from(slot: &Cell<Option<Work>>) {
         // SAFETY: read once, and unchanged meanwhile: it is this CPU's alone.
@@ -286,7 +292,7 @@ impl Work {
     ///
     /// # Safety
     /// [`Self::run_from`] was called with the slot that this was taken from, and its caller never
-    /// runs again.
+    /// runs again; or is not called, and the job is leaked.
     pub unsafe fn give_up(self, why: JoinError) {
         let work = ManuallyDrop::new(self);
         // SAFETY: the table came with this cell; the rest is the caller's promise.
@@ -318,17 +324,30 @@ pub struct Joiner<T> {
 
 // SAFETY: the outcome is Send, and what else is touched is atomic or handed over by the word.
 unsafe impl<T: Send> Send for Joiner<T> {}
-// SAFETY: nothing can be done with a reference to one.
+// SAFETY: a reference to one only loads the word.
 unsafe impl<T: Send> Sync for Joiner<T> {}
 
 impl<T> Joiner<T> {
     /// Waits for the outcome and takes it. Blocks this G only.
     pub fn join(self) -> T {
-        if self.header().word.load(Acquire) != DONE {
-            self.wait(); // if this is unwound, `drop` detaches
+        if !self.is_done() {
+            self.wait(None); // if this is unwound, `drop` detaches
         }
         // SAFETY: we are the joiner, and have seen DONE.
         unsafe { ManuallyDrop::new(self).take() }
+    }
+
+    /// As [`join`](Self::join), until `deadline_ns` at most: then it is there as before.
+    pub fn join_by(self, deadline_ns: u64) -> Result<T, Self> {
+        if !self.is_done() && !self.wait(Some(deadline_ns)) {
+            return Err(self);
+        }
+        // SAFETY: we are the joiner, and have seen DONE.
+        Ok(unsafe { ManuallyDrop::new(self).take() })
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.header().word.load(Acquire) == DONE
     }
 
     /// Moves the outcome out, and frees the cell.
@@ -344,15 +363,16 @@ impl<T> Joiner<T> {
         outcome
     }
 
-    fn wait(&self) {
+    /// Waits until DONE (true), or `deadline_ns` has come, and the word is OPEN again.
+    fn wait(&self, deadline_ns: Option<u64>) -> bool {
         let Header { word, waiter, .. } = self.header();
         // The deadlock scan finds the worker by the address of the cell, or in its header.
-        let wait = Wait::at(Reason::Join, self.header());
+        let wait = Wait::at(Reason::Join, self.header()).by(deadline_ns);
         let handle = begin_park(wait);
-        // SAFETY: AWAITED is not set.
+        // SAFETY: the word is OPEN or DONE, so the waiter is the joiner's.
         waiter.with_mut(|waiter| unsafe { *waiter = Some(handle) });
         // Release: the waiter, and that we are parking. Acquire: the outcome. The second time it
-        // changes nothing, but comes before or after DONE too.
+        // changes nothing, but comes before or after the worker's too.
         let mut before = OPEN;
         while word.compare_exchange(before, AWAITED, AcqRel, Acquire).is_ok() {
             before = AWAITED;
@@ -360,16 +380,35 @@ impl<T> Joiner<T> {
             // closes a cycle (`fail::deadlock::cycle`).
             fence(SeqCst);
             look_for_cycle(false);
-            park();
+            let in_time = match deadline_ns {
+                Some(deadline_ns) => park_until(deadline_ns),
+                None => {
+                    park();
+                    true
+                }
+            };
             if word.load(Acquire) == DONE {
-                return;
+                return true;
             }
             if is_killed() {
                 die(); // the handle that stays in the cell does no harm
             }
-            begin_park(wait); // woken by an old handle
+            // Relaxed: the waiter is the joiner's again, which is this G.
+            if !in_time && word.compare_exchange(AWAITED, OPEN, Relaxed, Relaxed).is_ok() {
+                return false;
+            }
+            begin_park(wait); // woken by an old handle, or the worker is about to
         }
         cancel_park();
+        self.wait_for_done();
+        true
+    }
+
+    /// The worker is in WAKING, or past it.
+    fn wait_for_done(&self) {
+        while self.header().word.load(Acquire) != DONE {
+            relax();
+        }
     }
 
     #[inline(always)]
@@ -385,7 +424,8 @@ impl<T> Drop for Joiner<T> {
         let word = &self.header().word;
         let before = word.load(Acquire);
         // OPEN, or AWAITED if a wait is unwound.
-        if before == DONE || word.compare_exchange(before, DETACHED, AcqRel, Acquire).is_err() {
+        if before >= DONE || word.compare_exchange(before, DETACHED, AcqRel, Acquire).is_err() {
+            self.wait_for_done();
             // SAFETY: we are the joiner, and DONE is set: no other change is possible.
             drop(unsafe { self.take() });
         }
@@ -440,13 +480,20 @@ unsafe fn complete<J: Job>(cell: NonNull<Header>, outcome: J::Outcome) {
             Err(now) => before = now,
         }
     }
-    if before == AWAITED {
-        // SAFETY: its writer is done with it, as AWAITED is set. Before DONE, after which the cell
-        // may be gone.
-        let waiter = waiter.with_mut(|waiter| unsafe { (*waiter).take() });
-        if word.swap(DONE, AcqRel) == AWAITED {
-            return waiter.into_iter().for_each(ready);
+    while before != DETACHED {
+        let irqs = irq::disable(); // on the whole way: see "The word"
+        let next = if before == AWAITED { WAKING } else { DONE };
+        match word.compare_exchange(before, next, AcqRel, Acquire) {
+            Err(now) => before = now, // a joiner whose time is up, or that is gone
+            Ok(OPEN) => return irq::restore(irqs),
+            Ok(_) => {
+                // SAFETY: its writer is done with it, and does not come back before DONE.
+                let waiter = waiter.with_mut(|waiter| unsafe { (*waiter).take() });
+                word.store(DONE, Release);
+                return ready_from(irqs, waiter.expect("AWAITED comes after it"));
+            }
         }
+        irq::restore(irqs);
     }
     // The joiner has gone meanwhile. SAFETY: written above, and there is no other owner.
     let outcome = unsafe { read_body(cell) };

@@ -1,13 +1,13 @@
 //! The kill request in a G's record, and where a G checks for it.
 //!
-//! A killer (`fail::kill`, which has the whole story) sets the request for one life of a G and wakes
-//! it. The G ends itself where it checks; if it does not for long, an interrupt has it abandoned.
+//! A killer (see `fail::kill`) sets the request for one life of a G and wakes it. The G ends where
+//! it checks; if it does not for long, an interrupt has it abandoned.
 
 use super::task::{GHandle, Task};
 use super::{hooks, running};
 use crate::arch;
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use sched::{G, Status};
 
 /// How long a G may compute after the request before its kill is forced: five slices.
@@ -20,8 +20,8 @@ const UNWIND_NS: u64 = 10_000_000_000;
 
 /// How many interrupts must have found a G running by then: one for each slice in that time, or for
 /// a G that unwinds, which takes seconds, a few more.
-const CHANCES: u64 = PATIENCE_NS / sched::SLICE_NS;
-const UNWIND_CHANCES: u64 = 31;
+const CHANCES: u32 = (PATIENCE_NS / sched::SLICE_NS) as u32;
+const UNWIND_CHANCES: u32 = 31;
 
 /// How far the kill of a G has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,8 +29,10 @@ const UNWIND_CHANCES: u64 = 31;
 pub enum KillLevel {
     None = 0,
     Requested = 1,
+    /// A service G repeats the request.
+    Repeated = 2,
     /// The G is abandoned at the next interrupt, unless it has begun to unwind.
-    Forced = 2,
+    Forced = 3,
 }
 
 pub(crate) struct KillRequest {
@@ -39,30 +41,37 @@ pub(crate) struct KillRequest {
     /// How long that life had run at the request, ns.
     ran_ns: AtomicU64,
     /// How many interrupts have found it running since.
-    chances: AtomicU64,
-    /// The life for which a service G repeats the request.
-    pub(crate) repeated: AtomicU64,
+    chances: AtomicU32,
 }
 
 const LEVEL_BITS: u32 = 2;
 
 impl KillRequest {
     pub(crate) const fn new() -> Self {
-        let [word, ran_ns, chances, repeated] = [const { AtomicU64::new(0) }; 4];
-        KillRequest { word, ran_ns, chances, repeated }
+        let [word, ran_ns] = [const { AtomicU64::new(0) }; 2];
+        KillRequest { word, ran_ns, chances: AtomicU32::new(0) }
     }
 
-    /// Whether there is any request to check. The yield path calls it.
+    /// For what is no G: always set, for a life that never was.
+    pub(crate) const fn of_no_g() -> Self {
+        KillRequest { word: AtomicU64::new(1), ..KillRequest::new() }
+    }
+
+    /// Whether there is any request to check.
     #[inline(always)]
     pub(crate) fn is_set(&self) -> bool {
-        self.word.load(Relaxed) != 0
+        self.word() != 0
     }
 
-    /// An interrupt has found the G running: the G has had a chance to check.
+    /// Not 0 if [`is_set`](Self::is_set).
+    #[inline(always)]
+    pub(crate) fn word(&self) -> u64 {
+        self.word.load(Relaxed)
+    }
+
+    /// An interrupt has found the G running, with a request set: the G has had a chance to check.
     pub(crate) fn count_chance(&self) {
-        if self.is_set() {
-            self.chances.fetch_add(1, Relaxed);
-        }
+        self.chances.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn is_for(&self, id: u64) -> bool {
@@ -75,13 +84,14 @@ impl KillRequest {
         match word & !(u64::MAX << LEVEL_BITS) {
             _ if word >> LEVEL_BITS != id => KillLevel::None,
             level if level == KillLevel::Forced as u64 => KillLevel::Forced,
+            level if level == KillLevel::Repeated as u64 => KillLevel::Repeated,
             _ => KillLevel::Requested,
         }
     }
 
-    /// Raises the request for life `id` to `level`, if `lives` still says that it lives; `ran_ns` is
-    /// how long it has run.
-    fn raise(&self, id: u64, level: KillLevel, ran_ns: u64, lives: impl Fn() -> bool) {
+    /// Raises the request for life `id` to `level`, if `lives` still says that it lives; `ran_ns`
+    /// is how long it has run. True if it was raised.
+    fn raise(&self, id: u64, level: KillLevel, ran_ns: u64, lives: impl Fn() -> bool) -> bool {
         let mut word = self.word.load(Relaxed);
         while self.level(id) < level && lives() {
             if word >> LEVEL_BITS != id {
@@ -93,10 +103,11 @@ impl KillRequest {
             // of a later life finds the word changed, or changes it.
             let raised = id << LEVEL_BITS | level as u64;
             match self.word.compare_exchange(word, raised, AcqRel, Relaxed) {
-                Ok(_) => return,
+                Ok(_) => return true,
                 Err(now) => word = now,
             }
         }
+        false
     }
 
     /// Clears a request for a life other than `id`, so that `is_set` is false again.
@@ -174,8 +185,12 @@ pub(crate) fn ran_since_request(g: &'static G<Task>) -> u64 {
     ran_ns.saturating_sub(kill.ran_ns.fetch_min(ran_ns, Relaxed))
 }
 
-/// Sets the request for that life of a G, without a wake-up. Returns the G and its status.
-pub(crate) fn request(handle: &GHandle, level: KillLevel) -> Option<(&'static G<Task>, Status)> {
+/// Sets the request for that life of a G, without a wake-up. Returns the G, its status, and whether
+/// the request was raised to that level.
+pub(crate) fn request(
+    handle: &GHandle,
+    level: KillLevel,
+) -> Option<(&'static G<Task>, Status, bool)> {
     let lives = || handle.get().is_some();
     let g = handle.get()?;
     let id = g.id();
@@ -183,8 +198,8 @@ pub(crate) fn request(handle: &GHandle, level: KillLevel) -> Option<(&'static G<
         return None; // the number was perhaps that of another life
     }
     let status = g.handle_and_status().1;
-    g.kernel.kill.raise(id, level, g.kernel.account.times(status).cpu_ns, lives);
-    Some((g, status))
+    let is_raised = g.kernel.kill.raise(id, level, g.kernel.account.times(status).cpu_ns, lives);
+    Some((g, status, is_raised))
 }
 
 #[cfg(test)]
@@ -198,18 +213,18 @@ mod tests {
         kill.raise(7, KillLevel::Requested, 100, || true);
         kill.chances.fetch_add(3, Relaxed);
         kill.raise(7, KillLevel::Forced, 900, || true);
-        let [ran_ns, chances] = [&kill.ran_ns, &kill.chances].map(|field| field.load(Relaxed));
+        let (ran_ns, chances) = (kill.ran_ns.load(Relaxed), kill.chances.load(Relaxed));
         assert_eq!((ran_ns, chances, kill.level(7)), (100, 3, KillLevel::Forced));
         kill.raise(8, KillLevel::Requested, 50, || true);
-        let [ran_ns, chances] = [&kill.ran_ns, &kill.chances].map(|field| field.load(Relaxed));
+        let (ran_ns, chances) = (kill.ran_ns.load(Relaxed), kill.chances.load(Relaxed));
         assert_eq!((ran_ns, chances, kill.level(8)), (50, 0, KillLevel::Requested));
     }
 
     #[test]
     fn a_request_is_only_raised_and_is_for_one_life() {
         let kill = KillRequest::new();
-        for level in [KillLevel::Requested, KillLevel::Forced] {
-            kill.raise(7, level, 0, || true);
+        for level in [KillLevel::Requested, KillLevel::Repeated, KillLevel::Forced] {
+            assert!(kill.raise(7, level, 0, || true));
             assert_eq!((kill.level(7), kill.level(8)), (level, KillLevel::None));
         }
         kill.raise(7, KillLevel::Requested, 0, || true);

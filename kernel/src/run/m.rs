@@ -27,15 +27,14 @@
 //! A call may fill the stack of its M. Then its G ends, as one whose own stack is full
 //! (`overflow`), on pages of that stack that are normally closed. The M must not serve another call
 //! before they are closed again, and that takes all CPUs, so it is done in batches (`mem::stack`).
-//! Until then the M is *retired*: its scheduling frames wait at the top of its stack, in the pages
-//! that it has from the start. A caller that needs a spare M checks whether the stack of a retired M
+//! Until then the M is *retired*. A caller that needs a spare M checks whether the stack of a retired M
 //! is closed again ([`M::take_spare`]); if many are not, it waits for them rather than create one
 //! more, so that there are never more Ms than these and what calls need at once.
 //!
-//! Ms are never freed, only used again.
+//! Ms are never freed, only used again; except under `system=1to1` ([`M::free`]).
 
-use super::Link;
 use super::task::Task;
+use super::{Link, system};
 use crate::arch;
 use crate::arch::lock::IrqLock;
 use crate::mem::stack::{self, Stack, slot, slot::Slot};
@@ -43,8 +42,8 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use sched::G;
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use sched::{G, Owner};
 
 /// Maximum number of Ms. Go's limit; here as there a program that comes near it waits in ten
 /// thousand calls at once, which is more often a mistake than a plan.
@@ -64,21 +63,27 @@ const STACK_PAGES: usize = 4;
 pub struct M {
     // Constant.
     id: usize,
-    pub(crate) stack: Range<u64>,
     older: Option<&'static M>,
 
+    // Constant while it has a stack.
+    /// The addresses of its stack, from and to.
+    stack: [AtomicU64; 2],
+    /// Where its frames begin.
+    bottom: AtomicUsize,
+
     // Owned by the CPU or list that keeps it, while it schedules on no CPU.
-    /// Where its stack pointer was when it last switched to a G. While it is on a CPU, the CPU's
-    /// record has the current one.
-    pub(crate) sp: Cell<usize>,
     next_spare: Cell<Option<&'static M>>,
+    /// Its stack: until `free`.
+    owned: Cell<Option<Stack>>,
+    /// Its ring, while it is on no CPU, where rings go with Ms.
+    pub(crate) ring: Cell<Option<Owner<Task>>>,
     /// A call has filled its stack, which was not closed since. Written in the page fault of that
     /// call, on the CPU that runs it.
     pub(crate) was_full: Cell<bool>,
 
     // For reports: written by its CPU, read by any CPU.
     state: AtomicU8,
-    /// The G whose call is on it, or was last.
+    /// The G that has left its CPU with it, in a call, or did so last.
     pub(crate) g: Link<G<Task>>,
 }
 
@@ -90,13 +95,24 @@ unsafe impl Sync for M {}
 struct Ms {
     newest: Option<&'static M>,
     created: usize,
+    /// As `created`, and those that took the record of one that was freed.
+    made: u64,
     spare: Option<&'static M>,
     retired: Option<&'static M>,
     count_retired: usize,
+    /// Records of Ms that were freed.
+    free: Option<&'static M>,
 }
 
-static MS: IrqLock<Ms> =
-    IrqLock::new(Ms { newest: None, created: 0, spare: None, retired: None, count_retired: 0 });
+static MS: IrqLock<Ms> = IrqLock::new(Ms {
+    newest: None,
+    created: 0,
+    made: 0,
+    spare: None,
+    retired: None,
+    count_retired: 0,
+    free: None,
+});
 
 impl Ms {
     /// Moves the Ms whose stacks are closed again to the spare list.
@@ -138,35 +154,61 @@ impl fmt::Display for BlockingError {
 impl core::error::Error for BlockingError {}
 
 impl M {
-    /// A new M that will run `main` on its own stack; a spare one. Allocates.
-    pub(crate) fn create(main: extern "C" fn(usize) -> !) -> Result<&'static M, BlockingError> {
+    /// A new M, a spare one. Allocates.
+    pub(crate) fn create() -> Result<&'static M, BlockingError> {
         let mut place = Vec::new();
         place.try_reserve_exact(1).map_err(|_| BlockingError::NoMemory)?;
         let stack = Stack::new(STACK_SIZE).map_err(|_| BlockingError::NoMemory)?;
         let (start, bounds) = (stack.start(), stack.bounds());
         stack.commit(STACK_PAGES).map_err(|_| BlockingError::NoMemory)?;
         // SAFETY: the top of a stack that is this M's alone.
-        let sp = unsafe { arch::prepare(start as usize, main, 0) };
+        let bottom = unsafe { arch::bottom_of(start as usize) };
+        let ring = system::new_ring()?;
 
         let mut ms = MS.lock();
+        if let Some(m) = ms.free {
+            ms.free = m.next_spare.take();
+            m.set_stack(bounds, bottom);
+            m.set_state(MState::Spare);
+            m.owned.set(Some(stack));
+            ms.made += 1;
+            return Ok(m);
+        }
         if ms.created == MAX_MS {
             return Err(BlockingError::TooMany);
         }
         place.push(M {
             id: ms.created,
-            stack: bounds,
             older: ms.newest,
-            sp: Cell::new(sp),
+            stack: [AtomicU64::new(bounds.start), AtomicU64::new(bounds.end)],
+            bottom: AtomicUsize::new(bottom),
             next_spare: Cell::new(None),
+            ring: Cell::new(ring),
+            owned: Cell::new(Some(stack)),
             was_full: Cell::new(false),
             state: AtomicU8::new(MState::Spare as u8),
             g: Link::new(),
         });
         let m = &place.leak()[0];
         ms.created += 1;
+        ms.made += 1;
         ms.newest = Some(m);
-        core::mem::forget(stack); // an M is never freed
         Ok(m)
+    }
+
+    fn set_stack(&self, bounds: Range<u64>, bottom: usize) {
+        self.stack[0].store(bounds.start, Relaxed);
+        self.stack[1].store(bounds.end, Relaxed);
+        self.bottom.store(bottom, Relaxed);
+    }
+
+    /// Frees a spare M, which is on no list, for a system that makes an M for each G: its stack goes
+    /// back to the pool, and its record serves the next M.
+    pub(crate) fn free(&'static self) {
+        self.set_state(MState::Freed);
+        drop(self.owned.take()); // nothing runs on it
+        let mut ms = MS.lock();
+        self.next_spare.set(ms.free.replace(self));
     }
 
     /// Takes a spare M from the common list (Go: mget).
@@ -207,13 +249,16 @@ impl M {
     }
 
     pub(crate) fn slot(&self) -> Slot {
-        slot::locate(self.stack.start).expect("made from a stack").0
+        slot::locate(self.stack().start).expect("made from a stack").0
     }
 
-    /// It is on a CPU from now on. Returns its saved stack pointer.
-    pub(crate) fn resume(&self) -> usize {
-        self.set_state(MState::OnCpu);
-        self.sp.get()
+    /// Where its frames begin.
+    pub(crate) fn bottom(&self) -> usize {
+        self.bottom.load(Relaxed)
+    }
+
+    pub(crate) fn stack(&self) -> Range<u64> {
+        self.stack[0].load(Relaxed)..self.stack[1].load(Relaxed)
     }
 
     pub(crate) fn set_state(&self, state: MState) {
@@ -228,7 +273,8 @@ impl M {
         match self.state.load(Relaxed) {
             0 => MState::OnCpu,
             1 => MState::InCall,
-            _ => MState::Spare,
+            2 => MState::Spare,
+            _ => MState::Freed,
         }
     }
 }
@@ -243,6 +289,8 @@ pub enum MState {
     InCall = 1,
     /// It waits to be used again.
     Spare = 2,
+    /// It was freed, and is in no report.
+    Freed = 3,
 }
 
 /// How many Ms there are, how many of them are spare and how many are away in a call.
@@ -251,7 +299,13 @@ pub fn count() -> (u64, u64, u64) {
         MState::OnCpu => (all + 1, spare, away),
         MState::Spare => (all + 1, spare + 1, away),
         MState::InCall => (all + 1, spare, away + 1),
+        MState::Freed => (all, spare, away),
     })
+}
+
+/// How many Ms were ever made.
+pub fn made() -> u64 {
+    MS.lock().made
 }
 
 /// The number of an M whose stack was overwritten at the top.
@@ -262,5 +316,6 @@ pub(crate) fn overrun() -> Option<usize> {
 
 /// All Ms, newest first.
 pub(crate) fn all() -> impl Iterator<Item = &'static M> {
-    core::iter::successors(MS.lock().newest, |m| m.older)
+    let ms = core::iter::successors(MS.lock().newest, |m| m.older);
+    ms.filter(|m| m.state() != MState::Freed)
 }

@@ -1,9 +1,9 @@
-//! What every M runs: find a G, switch to it, deal with how it came back.
+//! What every M runs: put the G that has left where it belongs, find the next, go there.
 //!
-//! `sched` decides, this module acts: it switches stacks, sends the wake-ups and halts. Each CPU has
-//! a record ([`Cpu`]) with the P that it holds, and an M ([`m::M`]) on whose stack it schedules. A G
-//! leaves its CPU by switching to the M's stack with a word that says why (`Leaving`); the M, off
-//! the G's stack, tells `sched`.
+//! `sched` decides, this module acts: it switches stacks, sends the wake-ups and halts. Each CPU
+//! has a record ([`Cpu`]) with the P that it holds, and an M ([`m::M`]) on whose stack it
+//! schedules. A G leaves its CPU by calling a function on the M's stack (`Leaving`), which, off the
+//! G's stack, tells `sched` and goes on with the next G.
 //!
 //! Code that touches the record has an [`OnCpu`], which exists only while interrupts are off and
 //! which a switch uses up. Everything above this module that a switch, a tick or a halt must call
@@ -11,16 +11,32 @@
 //!
 //! # Which M
 //!
-//! CPU and P stay together; the M may change. A G in a blocking call ([`mod@call`]) is *on* the stack
-//! of its M, so when the G leaves, that M leaves with it: the G switches to a spare M, which continues
-//! as if the G had come back to it. When such a G runs again, on any CPU, its own M displaces the M
-//! there, which becomes the spare one.
+//! CPU and P stay together; the M may change. A G in a blocking call ([`mod@call`]) is *on* the
+//! stack of its M, so when the G leaves, that M leaves with it: the G calls that function on the
+//! stack of a spare M. When such a G runs again, on any CPU, its own M displaces the M there, which
+//! becomes the spare one.
 //!
-//! So code that returns from a switch may be on another CPU than before, and the G that left there
-//! need not be the G that it switched to: it reads both from the CPU's record again.
+//! So a G that comes back from a switch may be on another CPU than before: it reads the CPU's
+//! record again.
 //!
-//! Interrupts are off on the M's stack and during every switch. A G runs with interrupts on; it turns
-//! them off to touch the P of its CPU ([`with_p`]), so that it stays on that CPU meanwhile.
+//! Interrupts are off on the M's stack and during every switch. A G runs with interrupts on; it
+//! turns them off to touch the P of its CPU ([`OnCpu`]), so that it stays on that CPU meanwhile.
+//!
+//! # The files, in the order in which to read them
+//!
+//! 1. From G to G: [`proc`] finds, runs, parks and readies; [`mod@spawn`] creates and recycles;
+//!    [`preempt`] ends slices; [`mod@call`] and [`m`] are the calls that block and their Ms;
+//!    [`cpu`] is the record of a CPU.
+//! 2. What a G has: [`task`] is its record, [`job`] its closure and result, [`waiting`] what it
+//!    waits for, [`mod@permit`] an unpark before its park, [`kill`] a request to end, [`unwind`]
+//!    the catch at its root, [`mod@program`] what all Gs of a program share. [`roster`] finds a G
+//!    by its number, and [`record`] has the links of records that are never freed.
+//! 3. What wakes it: [`timer`] and [`time`], [`poller`].
+//! 4. For the rooms around: [`door`] and [`sys`] are what `wait` and `api` call, [`hooks`] what
+//!    this room calls, [`view`] what others may ask, [`error`] what a spawn or a join may answer.
+//!    [`account`], [`event`] and [`ring`] count and record. [`service`] is the kernel's own Gs,
+//!    [`packing`] says which stacks may be packed, and [`system`] is the scheduling system
+//!    (`system=`).
 
 pub(crate) mod account;
 pub(crate) mod call;
@@ -29,10 +45,10 @@ pub(crate) mod door;
 pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod hooks;
-pub(crate) mod interrupt;
 pub(crate) mod job;
 pub(crate) mod kill;
 pub(crate) mod m;
+pub(crate) mod packing;
 pub(crate) mod permit;
 pub(crate) mod poller;
 pub(crate) mod preempt;
@@ -44,6 +60,7 @@ pub(crate) mod roster;
 pub(crate) mod service;
 pub(crate) mod spawn;
 pub(crate) mod sys;
+pub(crate) mod system;
 pub(crate) mod task;
 pub mod time;
 pub(crate) mod timer;
@@ -51,31 +68,35 @@ pub(crate) mod unwind;
 pub(crate) mod view;
 pub mod waiting;
 
-pub use call::{Handoff, call};
-pub use interrupt::{on_device, on_tick, on_wake, preempted, ready_from_interrupt};
+pub use call::{Handoff, call, resumed_in_call};
 pub use job::{InlineCell, Job, Joiner, WORKER_WORD, Work, pair, pair_in, worker_in};
 pub use m::{BlockingError, MState};
-pub use preempt::set_timer;
+pub use preempt::{on_device_end, on_tick, on_wake, ready_from_interrupt, set_timer};
 pub use proc::{
-    ask_for_upkeep, begin_park, cancel_park, may_spin, may_wait, park, park_from, park_until,
-    ready, ready_from, wait_for_memory, yield_now,
+    ask_for_upkeep, begin_park, begin_wait, cancel_park, may_spin, may_wait, park, park_unlock,
+    park_until, ready, ready_from, refill_reserve, wait_for_memory, yield_now,
 };
 pub use program::{Ended, ProgramId};
-pub use record::{Label, Link, Record, Registry};
+pub use record::{Link, Name, Record, Registry};
 pub use roster::{is_gone, me};
 pub use spawn::spawn;
-pub use task::{GHandle, Task, begin_panic, current, end_panic, is_in_call, is_panicking};
+pub use task::{
+    GHandle, Task, begin_panic, current, end_limit, end_panic, is_in_call, is_panicking,
+    set_limit_over,
+};
 pub use view::{
-    all_idle, ask_at_rest, ask_for_attention, busy, created, created_and_ended, current_id,
-    cycles_run, gomaxprocs, has_work, is_busy, lives_changed, num_goroutines, permit, present,
-    program, progress, random, set_gomaxprocs, slices_begun, spare_at_rest, spare_attention,
-    take_permit, this,
+    all_idle, all_slices, busy, created, created_and_ended, current_id, cycles_run, gomaxprocs,
+    is_busy, lives_changed, num_goroutines, permit, present, program, progress, random,
+    set_gomaxprocs, slices_begun, take_permit, this,
 };
 
 pub(crate) use cpu::{Cpu, OnCpu, this_cpu, try_this_cpu, with_p};
 pub(crate) use event::{Event, Kind, What};
 pub(crate) use permit::Permit;
-pub(crate) use proc::{Leaving, leave, schedule, send, submitted, wake_cpu};
+pub(crate) use proc::{
+    BOTTOM, Leaving, SP, abandon_in_fault, leave, mcall, mcall_for_good, mstart1, note_ready, send,
+    submitted, unpack_in_fault, wake_cpu,
+};
 pub(crate) use program::{BOOT, Instance, KERNEL};
 
 use crate::arch;
@@ -101,7 +122,7 @@ pub(crate) const G_SLOT: usize = 0;
 
 /// Placeholder for "no G runs here". It never runs and is in no queue. It has a lock name, so
 /// taking a lock needs no check whether a G runs (saves 4 of a lock's 16 instructions).
-pub(crate) static NO_G: G<Task> = G::new(Task::new(roster::NO_G_NAME));
+pub(crate) static NO_G: G<Task> = G::new(Task::no_g(roster::NO_G_NAME));
 
 /// Marks all CPUs as running no G. Called before everything else: after it, `running` is valid.
 pub fn begin() {
@@ -109,22 +130,25 @@ pub fn begin() {
 }
 
 /// Sets the number of Ps, the order in which they look for Gs and how they are handed off; once,
-/// before any CPU calls [`init_cpu`].
+/// before the boot CPU calls [`init_cpu`]. The system is chosen before any CPU does.
 pub fn init(ps: Option<usize>, order: Order, handoff: Handoff) {
     SCHED.set_order(order);
-    call::init(handoff);
-    // No CPU schedules yet, so there is no CPU to notify.
-    let _ = SCHED.set_limit(ps.unwrap_or(usize::MAX).min(arch::num_cpus()));
+    system::init();
+    call::init(system::handoff(handoff));
+    // CPUs that have come up already look at the limit when they search.
+    let _ = SCHED.set_limit(ps.unwrap_or(usize::MAX).min(system::most_ps()));
 }
 
 /// Gives this CPU its P and its M.
 pub fn init_cpu(seed: Option<u64>) {
     let index = arch::cpu_index();
     let seed = seed.unwrap_or(DEFAULT_SEED);
-    let p = SCHED.acquire(index, seed).expect("P taken");
+    let p = SCHED.acquire_under(index, seed, system::places()).expect("P taken");
     let cpu = &CPUS[index];
     cpu.random.set(seed ^ (index as u64) << 32);
-    cpu.m.set(Some(M::create(schedule).expect("no memory for an M")));
+    let m = M::create().expect("no memory for an M");
+    m.set_state(MState::OnCpu);
+    cpu.m.set(Some(m));
     cpu.slices.begin(arch::cycles());
     ring::init_cpu();
     cpu.install(p);
@@ -135,11 +159,10 @@ pub fn mstart() -> ! {
     assert!(!arch::irq::enabled(), "irqs on");
     // SAFETY: 1. See above. 2. `init_cpu` came before. 3. This CPU schedules nothing yet.
     let on = unsafe { OnCpu::assume() };
-    let (save, sp) = (on.cpu().sp.as_ptr(), on.cpu().m().resume());
-    // SAFETY: 1. made by `M::create`, not used yet. 2. No code returns to the stack that is left.
+    on.cpu().sp.set(on.cpu().m().bottom());
+    // SAFETY: 1. Made by `M::create`, and not used yet. 2. No code returns to this stack.
     // 3. Interrupts are off.
-    unsafe { on.switch(save, sp) };
-    unreachable!("a CPU came back from its M")
+    unsafe { arch::mcall_for_good::<_, _, BOTTOM>(on.give_up(), &NO_G, arch::OnM::new(mstart1)) }
 }
 
 /// The G that runs on this CPU.

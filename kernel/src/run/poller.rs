@@ -1,8 +1,8 @@
 //! The poller (Go: netpoll): readies the G that waits for a ready device.
 //!
 //! [`PollDesc`] connects the two. A driver has one for each thing that can be waited for (a port, a
-//! request); its interrupt handler calls [`PollDesc::ready`], its callers wait in [`PollDesc::wait`].
-//! The driver defines what "ready" means.
+//! request); its interrupt handler calls [`PollDesc::ready`], its callers wait in
+//! [`PollDesc::wait`]. The driver defines what "ready" means.
 //!
 //! # The states of a descriptor
 //!
@@ -19,12 +19,12 @@
 //!                                  └───┘ (5) ready: it has not looked yet
 //! ```
 //!
-//! [`PollDesc::close`] readies the waiter, and from then on every wait ends with `Closed`. A second G
-//! that comes in `Waiting` or `Woken` gets `Busy`: an edge has one taker.
+//! [`PollDesc::close`] readies the waiter, and from then on every wait ends with `Closed`. A second
+//! G that comes in `Waiting` or `Woken` gets `Busy`: an edge has one taker.
 //!
 //! An edge means "check again". The driver makes its data visible first and calls `ready` then; the
-//! G checks when `wait` has returned, and sees the data of all edges until then. So one bit is enough
-//! to remember, and none is lost:
+//! G checks when `wait` has returned, and sees the data of all edges until then. So one bit is
+//! enough to remember, and none is lost:
 //!
 //! - before the wait: (1), and the wait returns at once by (2);
 //! - while the G is about to park: the handle is stored under the lock, after `begin_park`, so (5)
@@ -46,8 +46,8 @@
 //! Go's `pollDesc` has the same four states in a word, changed without a lock. Here a lock of a few
 //! instructions guards them, because the argument above is then a short one. What is left out:
 //!
-//! - **Two directions**: Go's has one word for readers and one for writers. Here a thing that can be
-//!   waited for in two ways has two descriptors.
+//! - **Two directions**: Go's has one word for readers and one for writers. Here a thing that can
+//!   be waited for in two ways has two descriptors.
 //! - **Sequence numbers** (`rseq`, `wseq`): Go's deadline is a timer that fires into the
 //!   descriptor, which may serve another file by then. Here a deadline is an argument of the wait;
 //!   its timer is the G's own and ends with it.
@@ -159,8 +159,8 @@ impl Default for PollDesc {
     }
 }
 
-/// Runs `handler` in an interrupt at whose end the caller collects the readied Gs (`run::on_device`,
-/// `run::on_tick`).
+/// Runs `handler` in an interrupt at whose end the caller collects the readied Gs
+/// (`run::on_device`, `run::on_tick`).
 pub(crate) fn serve(handler: impl FnOnce()) {
     let is_served = &SERVED[arch::cpu_index()];
     is_served.store(true, Relaxed);

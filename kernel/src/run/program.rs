@@ -1,15 +1,14 @@
 //! One run of a program: what its Gs have in common.
 //!
-//! Every G belongs to one [`Instance`], and the Gs that it starts belong to the same. How it ends is
-//! decided once ([`Instance::end`]), and its supervisor, which waits for it, does the rest (`run`).
-//! Two always exist: the kernel's own ([`KERNEL`]) and that of the booted program ([`BOOT`]); neither
-//! has a supervisor, and when the second ends, so does the machine. The others are used for one run
-//! after another and never freed, as Gs are.
+//! Every G belongs to one [`Instance`], and the Gs that it starts belong to the same. How it ends
+//! is decided once ([`Instance::end`]), and its supervisor, which waits for it, does the rest
+//! (`run`). Two always exist: the kernel's own ([`KERNEL`]) and that of the booted program
+//! ([`BOOT`]); neither has a supervisor, and when the second ends, so does the machine. The others
+//! are used for one run after another and never freed, as Gs are.
 #![forbid(unsafe_code)]
 
-use super::door::GHandle;
-use super::waiting::{Reason, Wait};
-use super::{Link, Record, Registry, door};
+use super::poller::PollDesc;
+use super::{GHandle, Link, Record, Registry, door};
 use crate::arch::lock::IrqLock;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -86,6 +85,8 @@ pub struct Instance {
     /// A stamp of its Gs when the watcher (`deadlock`) last saw them wait for each other; else 0.
     pub(crate) last_stamp: AtomicU64,
     run: IrqLock<Run>,
+    /// Readied when the end is decided; its supervisor waits for it.
+    decided: PollDesc,
     older: Link<Instance>,
 }
 
@@ -93,11 +94,9 @@ struct Run {
     name: &'static str,
     args: &'static [String],
     phase: Phase,
-    /// The G that waits for the end to be decided.
-    supervisor: Option<GHandle>,
     /// A G of it that waited for the clock or a device at the last scan: while it does, there is no
     /// deadlock.
-    outside_wait: Option<super::GHandle>,
+    outside_wait: Option<GHandle>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,13 +122,14 @@ impl fmt::Debug for Instance {
 impl Instance {
     const fn new(id: ProgramId) -> Self {
         let phase = if id.0 <= ProgramId::BOOT.0 { Phase::Running } else { Phase::Free };
-        let run = Run { name: "", args: &[], phase, supervisor: None, outside_wait: None };
+        let run = Run { name: "", args: &[], phase, outside_wait: None };
         Instance {
             id: AtomicU32::new(id.0),
             is_ending: AtomicBool::new(false),
             main: AtomicU64::new(0),
             last_stamp: AtomicU64::new(0),
             run: IrqLock::new(run),
+            decided: PollDesc::new(),
             older: Link::new(),
         }
     }
@@ -182,7 +182,6 @@ impl Instance {
         self.id() > ProgramId::BOOT
     }
 
-    /// Sets the name and arguments of the booted program.
     pub(crate) fn set_booted(&self, name: &'static str, args: &'static [String]) {
         let mut run = self.run.lock();
         (run.name, run.args) = (name, args);
@@ -207,42 +206,35 @@ impl Instance {
         self.run.lock().phase == Phase::Running
     }
 
-    /// Decides how run `id` ends, unless that is decided, and wakes its supervisor by `ready`. True
-    /// if this was the decision.
-    pub(crate) fn end(&self, id: ProgramId, how: Ended, ready: impl FnOnce(GHandle)) -> bool {
+    /// Decides how run `id` ends, unless that is decided, and wakes its supervisor. True if this
+    /// was the decision. Any context.
+    pub(crate) fn end(&self, id: ProgramId, how: Ended) -> bool {
         let mut run = self.run.lock();
         if self.id() != id || run.phase != Phase::Running {
             return false;
         }
         run.phase = Phase::Ending(how);
         self.is_ending.store(true, Relaxed);
-        let supervisor = run.supervisor.take();
         drop(run);
-        if let Some(supervisor) = supervisor {
-            ready(supervisor);
-        }
+        self.decided.ready();
         true
     }
 
     /// Waits until the end is decided. The supervisor only.
     pub(crate) fn wait_for_end(&self) -> Ended {
-        let wait = Wait::new(Reason::ProgramEnd, self.id().0 as usize);
         loop {
-            let mut run = self.run.lock();
-            if let Phase::Ending(how) = run.phase {
+            if let Phase::Ending(how) = self.run.lock().phase {
                 return how;
             }
-            run.supervisor = Some(door::begin_park(wait));
-            drop(run);
-            door::park();
+            let _ = self.decided.wait(None); // an edge may be that of an earlier run
         }
     }
 
-    pub(crate) fn outside_wait(&self) -> Option<super::GHandle> {
+    pub(crate) fn outside_wait(&self) -> Option<GHandle> {
         self.run.lock().outside_wait.clone()
     }
 
-    pub(crate) fn set_outside_wait(&self, outside_wait: Option<super::GHandle>) {
+    pub(crate) fn set_outside_wait(&self, outside_wait: Option<GHandle>) {
         self.run.lock().outside_wait = outside_wait;
     }
 }
@@ -269,13 +261,13 @@ mod tests {
         let instance = Instance::take("a", &[]).expect("memory");
         let id = instance.id();
         assert!(instance.is_running() && instance.is_started());
-        assert!(!instance.end(ProgramId::BOOT, Ended::Stopped, door::ready), "another run's");
-        assert!(instance.end(id, Ended::Code(3), door::ready));
-        assert!(!instance.end(id, Ended::Stopped, door::ready), "decided already");
+        assert!(!instance.end(ProgramId::BOOT, Ended::Stopped), "another run's");
+        assert!(instance.end(id, Ended::Code(3)));
+        assert!(!instance.end(id, Ended::Stopped), "decided already");
         assert_eq!(instance.wait_for_end(), Ended::Code(3));
         assert!(!instance.is_running());
         instance.free();
-        assert!(!instance.end(id, Ended::Stopped, door::ready), "it is over");
+        assert!(!instance.end(id, Ended::Stopped), "it is over");
     }
 
     #[test]
@@ -283,7 +275,7 @@ mod tests {
         let instance = Instance::take("b", &[]).expect("memory");
         let waiter = std::thread::spawn(|| instance.wait_for_end());
         std::thread::yield_now();
-        assert!(instance.end(instance.id(), Ended::Deadlock, door::ready));
+        assert!(instance.end(instance.id(), Ended::Deadlock));
         assert_eq!(waiter.join().unwrap(), Ended::Deadlock);
         instance.free();
     }
@@ -296,10 +288,10 @@ mod tests {
         assert!(!core::ptr::eq(one, two));
         assert_ne!(one.id(), two.id());
         assert_eq!((one.name(), one.args()), ("c", words));
-        assert!(two.end(two.id(), Ended::Stopped, door::ready));
+        assert!(two.end(two.id(), Ended::Stopped));
         assert!(one.is_running(), "the other's end is not its own");
         two.free();
-        assert!(one.end(one.id(), Ended::Stopped, door::ready));
+        assert!(one.end(one.id(), Ended::Stopped));
         one.free();
     }
 }

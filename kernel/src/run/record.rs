@@ -1,12 +1,11 @@
-//! Records that are never freed, as Gs: links between them, the list of all, their labels.
+//! Records that are never freed, as Gs: links between them, the list of all, their names.
 //!
 //! Any CPU can follow a [`Link`] to such a record at any time; which CPU may *change* the link is a
 //! matter of the structure's lock, not of memory safety. Loom models: `tests/loom_records.rs`.
 
-use super::sys::{AtomicPtr, AtomicUsize, const_fn, fence};
-use core::panic::Location;
+use super::sys::{AtomicPtr, const_fn};
 use core::ptr;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 /// A reference to a `T` that lives for ever, or none.
 pub struct Link<T: 'static>(AtomicPtr<T>);
@@ -23,13 +22,20 @@ impl<T: 'static> Link<T> {
 
 // `T: Sync`, as what is put in on one CPU comes out on another.
 impl<T: Sync + 'static> Link<T> {
+    /// Where it points to; 0 if nowhere.
+    #[inline(always)]
+    pub fn addr(&self) -> usize {
+        self.0.load(Acquire).addr()
+    }
+
     #[inline]
     pub fn get(&self) -> Option<&'static T> {
-        // Acquire pairs with the Release in `set`: the `T` is seen as it was made. Users hold a lock
-        // and could do without, but then this file would not be sound by itself.
+        // Acquire pairs with the Release in `set`: the `T` is seen as it was made. Users hold a
+        // lock and could do without, but then this file would not be sound by itself.
         let to = self.0.load(Acquire);
-        // SAFETY: written by `set` and `replace` alone, so it is (1) null or made from a `&'static T`,
-        // hence valid for ever and never lent as `&mut`; (2) followed on any CPU: `T: Sync`.
+        // SAFETY: written by `set` and `replace` alone, so it is (1) null or made from a
+        // `&'static T`, hence valid for ever and never lent as `&mut`; (2) read on any CPU:
+        // `T: Sync`.
         unsafe { to.as_ref() }
     }
 
@@ -64,8 +70,9 @@ pub trait Record: Sync + Sized + 'static {
 
 /// A list of all records of a kind that only grows: any CPU adds, any CPU walks.
 ///
-/// The link to the older record is written before the record can be found and never again. So a walk
-/// needs no lock, can begin in any context, and meets every record that was added before it began.
+/// The link to the older record is written before the record can be found and never again. So a
+/// walk needs no lock, can begin in any context, and meets every record that was added before it
+/// began.
 pub struct Registry<T: 'static> {
     newest: Link<T>,
 }
@@ -101,69 +108,43 @@ impl<T: Record> Registry<T> {
     }
 }
 
-/// The name of a G and where it was started, readable while the next life is set up.
-///
-/// A label is several words. Its owner writes them between two lives, when the G's state says that
-/// it is dead; all others may read at any time, and must never put together the address of one name
-/// and the length of another. So a reader checks the state before and after, as with a sequence lock
-/// whose sequence is the state word: the writer pays for the words and nothing else.
-///
-/// > The end of a life comes before `set`, and `set` before the begin of the next (a Release).
-///
-/// A reader that sees a life begun (Acquire) sees the words of that life or later ones. If it reads
-/// a later one, its fence pairs with that of `set`, so that it then sees the earlier life ended, and
-/// discards what it has.
-pub struct Label {
-    name: AtomicPtr<u8>,
-    bytes: AtomicUsize,
-    site: AtomicPtr<Location<'static>>,
-}
+/// A name in one word, its address and above that its length: so any CPU may read it while another
+/// sets it, and never puts together the address of one name and the length of another.
+pub struct Name(AtomicPtr<u8>);
 
-impl Label {
+impl Name {
+    /// The bits of an address that say where; those above repeat the highest of them.
+    const ADDRESS_BITS: u32 = 48;
+    /// The longest name; of a longer one this many bytes are kept.
+    const MAX: usize = (1 << (usize::BITS - Self::ADDRESS_BITS)) - 1;
+
     const_fn! {
         pub fn new() -> Self {
-            Label {
-                name: AtomicPtr::new(ptr::null_mut()),
-                bytes: AtomicUsize::new(0),
-                site: AtomicPtr::new(ptr::null_mut()),
-            }
+            Name(AtomicPtr::new(ptr::null_mut()))
         }
     }
 
-    /// Writes it. One writer at a time: see above.
+    /// A reader that sees this name sees what was done before; no instruction on x86.
     #[inline]
-    pub fn set(&self, name: &'static str, site: &'static Location<'static>) {
-        fence(Release); // pairs with that of `get`; no instruction on x86
-        self.name.store(name.as_ptr().cast_mut(), Relaxed);
-        self.bytes.store(name.len(), Relaxed);
-        self.site.store(ptr::from_ref(site).cast_mut(), Relaxed);
+    pub fn set(&self, name: &'static str) {
+        let kept = &name[..name.floor_char_boundary(Self::MAX)];
+        let above = kept.len() << Self::ADDRESS_BITS;
+        self.0.store(kept.as_ptr().cast_mut().wrapping_byte_add(above), Release);
     }
 
-    /// Reads it; `None` if `is_whole`, asked after all words were read, denies that.
-    ///
-    /// # Safety
-    /// `is_whole` is true only if no other `set` has begun since the one whose life the caller saw
-    /// begun before it called; or none can have.
-    pub unsafe fn get(
-        &self,
-        is_whole: impl FnOnce() -> bool,
-    ) -> Option<(&'static str, Option<&'static Location<'static>>)> {
-        let name = self.name.load(Relaxed);
-        let bytes = self.bytes.load(Relaxed);
-        let site = self.site.load(Relaxed);
-        fence(Acquire); // pairs with that of `set`
-        if !is_whole() {
-            return None;
+    pub fn get(&self) -> &'static str {
+        let word = self.0.load(Acquire); // pairs with `set`
+        if word.is_null() {
+            return "";
         }
-        // SAFETY: null, or from a reference in `set`.
-        let site = unsafe { site.as_ref() };
-        if name.is_null() {
-            return Some(("", site));
-        }
-        // SAFETY: all words are of one `set`, says the caller: these two are a `&'static str`'s.
-        let name = unsafe { core::slice::from_raw_parts(name, bytes) };
+        let unused = usize::BITS - Self::ADDRESS_BITS;
+        let at = ((word.addr() << unused).cast_signed() >> unused).cast_unsigned();
+        let above = word.addr().wrapping_sub(at);
+        let (bytes, len) = (word.wrapping_byte_sub(above), above >> Self::ADDRESS_BITS);
+        // SAFETY: `set` has put both together, of one `&'static str`.
+        let name = unsafe { core::slice::from_raw_parts(bytes, len) };
         // SAFETY: as above.
-        Some((unsafe { core::str::from_utf8_unchecked(name) }, site))
+        unsafe { core::str::from_utf8_unchecked(name) }
     }
 }
 
@@ -208,12 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_read_as_it_was_set_or_not_at_all() {
-        let (label, here) = (Label::new(), Location::caller());
-        label.set("worker", here);
-        // SAFETY: nothing sets it meanwhile.
-        assert_eq!(unsafe { label.get(|| true) }, Some(("worker", Some(here))));
-        // SAFETY: as above.
-        assert_eq!(unsafe { label.get(|| false) }, None);
+    fn a_name_is_read_as_it_was_set() {
+        let name = Name::new();
+        assert_eq!(name.get(), "");
+        for set in ["worker", "", "übermäßig"] {
+            name.set(set);
+            assert_eq!(name.get(), set);
+        }
+        name.set(String::leak("ü".repeat(Name::MAX)));
+        assert_eq!(name.get(), "ü".repeat(Name::MAX / 2), "as much as fits");
     }
 }

@@ -1,9 +1,9 @@
-//! The events of one CPU, in a ring: its CPU writes, any CPU reads, neither waits. What is done with
-//! them is in `watch::trace`; the ring is here so that a traced switch writes to it at once.
+//! The events of one CPU, in a ring: its CPU writes, any CPU reads, neither waits. What is done
+//! with them is in `watch::trace`; the ring is here so that a traced switch writes to it at once.
 //!
 //! Recording is a pointer loaded, three words stored, the pointer moved and compared. Only when one
-//! half of its memory is full does the owner more ([`Ring::turn_over`]): it continues in the other
-//! half, where the oldest events are overwritten, counts, and wakes the G that drains.
+//! half of its memory is full does the owner do more ([`Ring::turn_over`]): it continues in the
+//! other half, where the oldest events are overwritten, counts, and wakes the G that drains.
 //!
 //! # Reading while it is written
 //!
@@ -208,8 +208,8 @@ impl Ring {
     }
 }
 
-/// The oldest of `count` events that is certainly intact: the owner may be in the middle of the
-/// next one, which takes the place of one more.
+/// The number of the oldest of `count` events that is certainly intact: the owner may be writing
+/// the next event, and that one overwrites the oldest.
 fn oldest(count: u64, capacity: u64) -> u64 {
     (count + 1).saturating_sub(capacity).min(count)
 }

@@ -1,5 +1,5 @@
-//! All Gs that there ever were, and how one is found by its number without a walk over all, or by its
-//! name in a lock word. (What such a name is made of, and why it has an epoch, is in `wait::held`.)
+//! All Gs that were ever made, found by number without a walk over all, or by name in a lock word.
+//! (What such a name is made of, and why it has an epoch, is in `wait::held`.)
 //!
 //! The number of a G changes with each life, so a table that is always up to date would cost every
 //! start something. Numbers are looked up seldom: by a kill, by a backtrace. So the table is built

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// How many there are: a program's count of Gs leaves them out.
 pub(super) static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Starts a service G that does not end.
+/// Starts a service G.
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for it.
@@ -23,20 +23,10 @@ pub fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result
     COUNT.fetch_add(1, Relaxed);
     let (site, program) = (Location::caller(), Some(&KERNEL));
     let options = SpawnOptions { name, site, stack: DEFAULT_SIZE, pin: None, program };
-    let detached = door::spawn(options, Caught(work)).map(drop);
-    if detached.is_err() {
-        COUNT.fetch_sub(1, Relaxed);
-    }
-    detached
-}
-
-/// As [`spawn`], for a service G that ends when its work is done.
-pub fn spawn_for_a_while(
-    name: &'static str,
-    work: impl FnOnce() + Send + 'static,
-) -> Result<(), SpawnError> {
-    spawn(name, move || {
+    let counted = move || {
         work();
         COUNT.fetch_sub(1, Relaxed);
-    })
+    };
+    let detached = door::spawn(options, Caught(counted)).map(drop);
+    detached.inspect_err(|_| _ = COUNT.fetch_sub(1, Relaxed))
 }

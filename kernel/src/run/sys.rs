@@ -3,8 +3,8 @@
 //! `sys` of their own, in which loom watches every access and every wait.
 
 pub(crate) use super::door::{
-    GHandle, Reason, Wait, begin_park, cancel_park, die, is_gone, is_killed, look_for_cycle,
-    may_spin, me, now_ns, park, park_from, park_until, ready, ready_from, this,
+    GHandle, Reason, Wait, begin_park, begin_wait, cancel_park, die, end_limit, is_gone, is_killed,
+    look_for_cycle, may_spin, me, now_ns, park, park_unlock, park_until, ready, ready_from, this,
 };
 pub(crate) use super::error::JoinError;
 pub(crate) use crate::arch::lock::IrqLock;

@@ -3,28 +3,28 @@
 //! Nearly all of it belongs to the G's holder: the CPU that sets it up, runs it, or recycles it
 //! (see `sched::Status`). Fields that other CPUs may read are atomic.
 
-use super::account::Account;
+use super::account::{CpuTimes, add, at, is_full, sub, to_ns};
 use super::error::Filled;
 use super::kill::KillRequest;
 use super::m::M;
 use super::sys::PANICKING;
 use super::timer::{self, Timed};
 use super::waiting::Wait;
-use super::{
-    BOOT, InlineCell, Instance, Kind, Label, Link, Permit, Record, Work, hooks,
-    ready_from_interrupt, running,
-};
+use super::{BOOT, InlineCell, Instance, Link, Name, Permit, Record, Work, running};
 use crate::arch;
 use crate::mem::stack::Stack;
 use core::cell::Cell;
 use core::fmt;
 use core::panic::Location;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
-use sched::G;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU64, fence};
+use sched::{G, Status};
 
 /// Names one life of a G.
 pub type GHandle = sched::Handle<Task>;
+
+/// The name of a G, and where it was spawned.
+pub(crate) type Label = (&'static str, Option<&'static Location<'static>>);
 
 pub struct Task {
     /// Where its stack pointer was when it left its CPU.
@@ -36,8 +36,10 @@ pub struct Task {
     pub(crate) place: InlineCell,
     /// The M on whose stack it is: it is in a blocking call.
     pub(crate) m: Link<M>,
-    /// Its name and spawn site; set between two lives.
-    pub(crate) label: Label,
+    /// Its name and spawn site, for reports; set between two lives, read by any CPU
+    /// ([`Task::label`]).
+    label: Name,
+    site: Link<Location<'static>>,
     panics: Cell<u32>,
     /// Its stack, or that of its M, has been full, in this life.
     pub(crate) full: Cell<Option<Filled>>,
@@ -60,6 +62,9 @@ pub struct Task {
     /// Its program, if not the booted one; set between two lives, or by the G itself.
     pub(crate) program: Link<Instance>,
     pub(crate) kill: KillRequest,
+    /// The limit of its wait has ended before its deadline (`wait::limit`). Atomic: set by the G
+    /// that cancels.
+    limit_over: AtomicBool,
 }
 
 // SAFETY: the cells are touched by the holder of the G only, and ownership of a G moves through the
@@ -76,7 +81,8 @@ impl Task {
             work: Cell::new(None),
             place: InlineCell::new(),
             m: Link::new(),
-            label: Label::new(),
+            label: Name::new(),
+            site: Link::new(),
             panics: Cell::new(0),
             full: Cell::new(None),
             slices: Cell::new(0),
@@ -89,10 +95,25 @@ impl Task {
             waiting: AtomicU64::new(0),
             program: Link::new(),
             kill: KillRequest::new(),
+            limit_over: AtomicBool::new(false),
         }
     }
 
-    /// A life begins: sets its work, name, spawn site and program.
+    /// For `NO_G`, which no code runs as: it is unusual.
+    pub(crate) const fn no_g(name: u64) -> Self {
+        let mut task = Task::new(name);
+        task.kill = KillRequest::of_no_g();
+        task
+    }
+
+    /// Whether a yield has more to do than to switch, in one test: a kill was requested, the G is
+    /// in a call, or there is no G.
+    #[inline(always)]
+    pub(crate) fn is_unusual(&self) -> bool {
+        self.kill.word() | self.m.addr() as u64 != 0
+    }
+
+    /// A life begins: sets its work, name, spawn site and program. It is queued `since` then.
     #[inline(always)]
     pub(crate) fn init_g(
         &self,
@@ -100,16 +121,35 @@ impl Task {
         name: &'static str,
         site: &'static Location<'static>,
         program: Option<&'static Instance>,
+        since: u64,
     ) {
         // A dead G has no work; so the old value is not checked for one to be dropped.
         core::mem::forget(self.work.replace(Some(work)));
-        self.label.set(name, site);
+        self.label.set(name);
+        self.site.set(Some(site));
         self.program.set(program);
         self.panics.set(0);
         self.full.set(None);
         self.slices.set(0);
-        self.account.open(arch::cycles());
         self.waiting.store(0, Relaxed);
+        let Account { cpu, queued, waiting, switches, .. } = &self.account;
+        for word in [cpu, queued, waiting, switches] {
+            word.store(0, Relaxed);
+        }
+        self.account.since.store(since, Relaxed);
+    }
+
+    /// Name and spawn site of a life that the caller has seen begun; `None` if `is_same`, which is
+    /// asked after both were read, says that it is over. If one of them is of a later life, the end
+    /// of the earlier is seen: each is stored after that, by a Release, and read by an Acquire.
+    pub(crate) fn label(&self, is_same: impl FnOnce() -> bool) -> Option<Label> {
+        let label = (self.label.get(), self.site.get());
+        is_same().then_some(label)
+    }
+
+    #[inline(always)]
+    pub(crate) fn count_slice(&self) {
+        self.slices.set(self.slices.get() + 1);
     }
 
     pub(crate) fn program(&self) -> &'static Instance {
@@ -138,11 +178,123 @@ impl Task {
         self.panics.get() > 0
     }
 
+    /// Whether [`end_limit`] was called since its limited wait began. The G itself only.
+    pub(crate) fn is_limit_over(&self) -> bool {
+        self.limit_over.load(SeqCst)
+    }
+
     /// The wait that it has begun has a deadline. The G itself only.
     pub(crate) fn waits_until_some_time(&self) {
         let wait = Wait::unpack(self.waiting.load(Relaxed)).with_deadline();
         self.waiting.store(wait.pack(), Relaxed);
     }
+}
+
+/// Where the time of one life of a G went. Written by its holder (see `sched::Status`), read by any
+/// CPU: each word is whole, two of them may be of two moments.
+pub struct Account {
+    /// The cycle counter when it last began to wait for a CPU, or wait.
+    pub(super) since: AtomicU64,
+    /// How many cycles it has run; while it runs, less the counter when it began, which is below
+    /// zero: so a begin and an end are one addition each, and one word says whether it runs.
+    pub(super) cpu: AtomicU64,
+    // In cycles, up to `since`.
+    pub(super) queued: AtomicU64,
+    pub(super) waiting: AtomicU64,
+    pub(super) switches: AtomicU64,
+}
+
+impl Account {
+    pub(crate) const fn new() -> Self {
+        let [since, cpu, queued, waiting, switches] = [const { AtomicU64::new(0) }; 5];
+        Account { since, cpu, queued, waiting, switches }
+    }
+
+    /// The G begins to run.
+    #[inline(always)]
+    pub(crate) fn begins(&self, now: u64) {
+        sub(&self.cpu, now);
+    }
+
+    /// The G has left its CPU; returns when.
+    #[inline(always)]
+    pub(crate) fn left(&self, now: u64) -> u64 {
+        self.since.store(now, Relaxed);
+        add(&self.cpu, now);
+        add(&self.switches, 1);
+        now
+    }
+
+    /// Full accounting: the G was queued, and begins to run on that CPU.
+    pub(crate) fn was_queued(&self, cpu: &CpuTimes, now: u64) {
+        let cycles = self.lap(now);
+        add(&self.queued, cycles);
+        cpu.queue_wait.count(cycles);
+    }
+
+    /// Full accounting: the G was parked, and is queued from now on.
+    pub(crate) fn has_waited(&self, now: u64) {
+        add(&self.waiting, self.lap(now));
+    }
+
+    /// The cycles since the last change of its state.
+    fn lap(&self, now: u64) -> u64 {
+        let cycles = now.wrapping_sub(self.since.load(Relaxed));
+        self.since.store(now, Relaxed);
+        cycles
+    }
+
+    pub(crate) fn since(&self) -> u64 {
+        self.since.load(Relaxed)
+    }
+
+    pub fn switches(&self) -> u64 {
+        self.switches.load(Relaxed)
+    }
+
+    /// All times up to this moment, if the G's status is `status`. If the G changes its state
+    /// meanwhile, one column or two are a little off.
+    pub fn times(&self, status: Status) -> Times {
+        let [cpu_ns, queued_ns, waiting_ns] = self.cycles_at(status, arch::cycles()).map(to_ns);
+        let full = |ns| is_full().then_some(ns);
+        Times { cpu_ns, queued_ns: full(queued_ns), waiting_ns: full(waiting_ns) }
+    }
+
+    pub(super) fn cycles_at(&self, status: Status, now: u64) -> [u64; 3] {
+        let [queued, waiting] = [&self.queued, &self.waiting].map(|word| word.load(Relaxed));
+        let cpu = at(&self.cpu, now);
+        let under_way = now.wrapping_sub(self.since.load(Relaxed));
+        match status {
+            Status::Runnable => [cpu, queued.wrapping_add(under_way), waiting],
+            Status::Parked => [cpu, queued, waiting.wrapping_add(under_way)],
+            Status::Dead | Status::Running | Status::Parking | Status::Woken => {
+                [cpu, queued, waiting]
+            }
+        }
+    }
+}
+
+/// Where the time of a G went, including its current state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// On a CPU.
+    pub cpu_ns: u64,
+    /// Runnable, and waiting for a CPU; with full accounting.
+    pub queued_ns: Option<u64>,
+    /// Waiting for something else; with full accounting.
+    pub waiting_ns: Option<u64>,
+}
+
+/// Ends the limited wait of a G, or its next: [`park_until`](super::park_until) returns false. Then
+/// the caller readies it.
+pub fn end_limit(g: &GHandle) {
+    g.parts().0.kernel.limit_over.store(true, SeqCst);
+    fence(SeqCst); // stored before `ready` reads the G's state: see `park_until`
+}
+
+/// The running G begins or ends a limited wait, which is over already or not.
+pub fn set_limit_over(is_over: bool) {
+    running().expect("no G to wait").kernel.limit_over.store(is_over, SeqCst);
 }
 
 impl Record for G<Task> {
@@ -156,9 +308,8 @@ impl Timed for G<Task> {
         &self.kernel.timer
     }
 
-    fn due(&'static self, _: u64) {
-        hooks::event(Kind::Fire, self.id(), 0);
-        ready_from_interrupt(self.handle());
+    fn due(&'static self, _: u64) -> Option<GHandle> {
+        Some(self.handle())
     }
 }
 
@@ -178,8 +329,7 @@ impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Running(g) = self;
         write!(f, "G {}", g.id())?;
-        // SAFETY: it runs on this CPU, so this life is not over.
-        let (name, site) = unsafe { g.kernel.label.get(|| true) }.unwrap_or_default();
+        let (name, site) = g.kernel.label(|| true).unwrap_or_default(); // it runs
         if !name.is_empty() {
             write!(f, " \"{name}\"")?;
         }
@@ -206,5 +356,33 @@ pub fn end_panic() {
         if !g.kernel.is_panicking() {
             g.kernel.name.fetch_and(!PANICKING, Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::pair;
+    use crate::run::unwind::Caught;
+
+    #[test]
+    fn a_new_life_begins_with_its_label_and_no_times() {
+        let (task, here) = (Task::new(0), Location::caller());
+        let begin = |name, since| {
+            let Ok((work, joiner)) = pair(Caught(|| ())) else { panic!("no memory") };
+            task.init_g(work, name, here, None, since);
+            drop((task.work.take(), joiner));
+        };
+        begin("first", 5);
+        task.account.has_waited(7);
+        task.account.begins(8);
+        task.account.left(9);
+        assert_eq!(task.account.cycles_at(Status::Dead, 9), [1, 0, 2]);
+        assert_eq!(task.label(|| true), Some(("first", Some(here))));
+        begin("second", 100);
+        assert_eq!(task.account.cycles_at(Status::Runnable, 103), [0, 3, 0]);
+        assert_eq!((task.account.switches(), task.account.since()), (0, 100));
+        assert_eq!(task.label(|| true), Some(("second", Some(here))));
+        assert_eq!(task.label(|| false), None);
     }
 }

@@ -2,10 +2,9 @@
 //!
 //! A G that waits until a time puts itself into the heap of the CPU it runs on ([`Timers::arm`]).
 //! That CPU's hardware timer is set for the first deadline of the heap or the end of the slice,
-//! whichever is earlier, and its interrupt removes the entries that are due and calls each
-//! ([`Timers::on_tick`], [`Timed::due`]), which readies the G. A G that was readied earlier for
-//! another reason removes itself ([`Timers::cancel`]). The other entries are the answers of simulated
-//! devices.
+//! whichever is earlier, and its interrupt removes the entries that are due and readies the G of
+//! each ([`Timers::on_tick`], [`Timed::due`]). A G that was readied earlier for another reason
+//! removes itself ([`Timers::cancel`]). The other entries are the answers of simulated devices.
 //!
 //! `preempt` owns the hardware timer. The public interface is `time`.
 //!
@@ -13,9 +12,9 @@
 //!
 //! In the G's own record, which is never freed, so that nothing is allocated for a timer, a node
 //! can be dereferenced at any time, and safe code is enough. A node on the stack of the G that
-//! waits would save 72 bytes for each G that never sleeps; but then every way out of the wait (also
-//! a panic, also a kill) must remove the node, or a CPU walks through a stack that is another G's by
-//! now. One node is enough: a G waits in one place, and of several deadlines the earliest counts.
+//! waits would save 72 bytes for each G that never sleeps; but then every way out of the wait (a
+//! panic and a kill too) must remove the node, or a CPU reads a stack that another G has now. One
+//! node is enough: a G waits in one place, and of several deadlines the earliest counts.
 //!
 //! # Exactly one reason
 //!
@@ -27,7 +26,10 @@
 //!
 //! So when `cancel` has returned, no `ready` of that timer is still to come: not in a later wait of
 //! the G, and not in its next life. (Readying under a lock is fine here and nowhere else: from an
-//! interrupt it is a state change and a push to an inbox, neither of which waits.)
+//! interrupt it is a state change and a push to a queue of this CPU, neither of which waits.)
+//!
+//! `on_tick`, when it has readied the G, stores [`NOWHERE`] as the node's home: a `cancel` that
+//! reads that need not take the lock, as nothing of the timer is still to come.
 //!
 //! # The first deadline, without the lock
 //!
@@ -46,14 +48,18 @@ mod heap;
 pub use heap::{Heap, Node, Timed};
 
 use super::preempt::NEVER;
+use super::task::GHandle;
 use crate::arch::MAX_CPUS;
 use crate::arch::lock::{IrqLock, Level};
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Maximum number of entries that one interrupt calls. If more are due, their deadline is past, so
 /// the timer that is set for it fires at once, and other interrupts are served in between.
 pub const FIRES_PER_TICK: usize = 64;
+
+/// The home of a node that has left its heap because its time has come.
+const NOWHERE: u32 = u32::MAX;
 
 pub struct Timers {
     cpus: [PerCpu; MAX_CPUS],
@@ -63,7 +69,8 @@ pub struct Timers {
 #[repr(align(128))]
 struct PerCpu {
     heap: IrqLock<Heap>,
-    /// The first deadline, 0 if none will come. Written under the lock, read by any CPU.
+    /// The first deadline, with all bits inverted: 0 if none will come. Written under the lock,
+    /// read by any CPU.
     first_ns: AtomicU64,
 }
 
@@ -73,10 +80,10 @@ impl Timers {
         Timers { cpus: [const { PerCpu::new() }; MAX_CPUS] }
     }
 
-    /// Arranges that `entry` is called on `cpu`, this one, at `deadline_ns`. True if it is the first
-    /// here now: then the caller sets the hardware, with interrupts off since before. A deadline
-    /// that is past is fine, and so is [`NEVER`]. A G calls it (`preempt::set_timer`) after
-    /// `begin_park` and before it parks, and owes a [`Timers::cancel`] when the wait is over.
+    /// Arranges that `entry` is called on `cpu`, this one, at `deadline_ns`. True if it is the
+    /// first here now: then the caller sets the hardware, with interrupts off since before. A
+    /// deadline that is past is fine, and so is [`NEVER`]. A G calls it (`preempt::set_timer`)
+    /// after `begin_park` and before it parks, and owes a [`Timers::cancel`] when the wait is over.
     ///
     /// # Panics
     /// If it is armed already.
@@ -86,7 +93,8 @@ impl Timers {
         node.record.call_once(|| entry);
         let mut heap = self.cpus[cpu].heap.lock();
         let is_first = heap.insert(node, deadline_ns);
-        // Relaxed: read in `cancel`, by the same G.
+        // Relaxed: read in `cancel`, by the same G. An earlier NOWHERE was stored before this: the
+        // last wait has ended with a `cancel`, which has read it or has taken the lock after it.
         node.home.store(cpu as u32, Relaxed);
         self.cpus[cpu].note_first(&heap);
         is_first && deadline_ns != NEVER
@@ -94,9 +102,15 @@ impl Timers {
 
     /// The wait of `entry` is over. True if its time had not come: it was readied for another
     /// reason. Any CPU, not in an interrupt.
-    pub fn cancel(&self, entry: &'static dyn Timed) -> bool {
+    #[inline]
+    pub fn cancel(&self, entry: &'static impl Timed) -> bool {
         let node = entry.timer();
-        let cpu = &self.cpus[node.home.load(Relaxed) as usize];
+        let home = node.home.load(Acquire); // pairs with `on_tick`
+        home != NOWHERE && self.remove(home, node)
+    }
+
+    fn remove(&self, home: u32, node: &'static Node) -> bool {
+        let cpu = &self.cpus[home as usize];
         let mut heap = cpu.heap.lock();
         let was_in = heap.remove(node);
         if was_in {
@@ -106,28 +120,32 @@ impl Timers {
     }
 
     /// The timer of `cpu`, this one, has fired: removes the entries that are due at `now_ns`, in
-    /// order, but at most [`FIRES_PER_TICK`], and calls each. Afterwards the caller sets the hardware
-    /// for [`Timers::next_deadline`].
-    pub fn on_tick(&self, cpu: usize, now_ns: u64) {
+    /// order, but at most [`FIRES_PER_TICK`], calls each, and `ready` with its G. Returns the first
+    /// deadline that is left, for which the caller sets the hardware.
+    pub fn on_tick(&self, cpu: usize, now_ns: u64, mut ready: impl FnMut(GHandle)) -> u64 {
         for _ in 0..FIRES_PER_TICK {
             // One lock per entry, so that a `cancel` does not wait for all of them.
-            if self.next_deadline(cpu).is_none_or(|first_ns| first_ns > now_ns) {
-                return;
+            if self.first_ns(cpu) > now_ns {
+                break;
             }
-            let mut heap = self.cpus[cpu].heap.lock();
-            let Some(due) = heap.pop_due(now_ns) else { return };
+            let mut heap = self.cpus[cpu].heap.lock_in_handler();
+            let Some(due) = heap.pop_due(now_ns) else { break };
             self.cpus[cpu].note_first(&heap);
             // Before the lock is free: see "Exactly one reason".
-            due.record.get().expect("armed").due(now_ns);
+            if let Some(g) = due.record.get().expect("armed").due(now_ns) {
+                ready(g);
+            }
+            due.home.store(NOWHERE, Release);
         }
+        self.first_ns(cpu)
     }
 
-    /// The first deadline of `cpu`, if one will come. On that CPU itself it is never later than it
-    /// should be; other CPUs may read one that is a moment old. Any context.
+    /// The first deadline of `cpu`, [`NEVER`] if none will come. On that CPU itself it is never
+    /// later than it should be; other CPUs may read one that is a moment old. Any context.
     #[inline]
     #[must_use]
-    pub fn next_deadline(&self, cpu: usize) -> Option<u64> {
-        Some(self.cpus[cpu].first_ns.load(Relaxed)).filter(|&first_ns| first_ns != 0)
+    pub fn first_ns(&self, cpu: usize) -> u64 {
+        !self.cpus[cpu].first_ns.load(Relaxed)
     }
 
     /// The number of entries of `cpu`, for statistics.
@@ -143,13 +161,9 @@ impl PerCpu {
         PerCpu { heap, first_ns: AtomicU64::new(0) }
     }
 
-    /// Under the lock. A deadline of 0 is as past as one of 1.
+    /// Under the lock.
     fn note_first(&self, heap: &Heap) {
-        let first_ns = match heap.first_deadline() {
-            None | Some(NEVER) => 0,
-            Some(first_ns) => first_ns.max(1),
-        };
-        self.first_ns.store(first_ns, Relaxed);
+        self.first_ns.store(!heap.first_deadline().unwrap_or(NEVER), Relaxed);
     }
 }
 

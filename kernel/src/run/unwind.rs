@@ -2,12 +2,13 @@
 //!
 //! The kernel is built with `panic=unwind` and its own `core`, so every frame has tables; the crate
 //! `unwinding` walks them. A panic in a G becomes the error of its join. A panic anywhere else (the
-//! scheduler, an interrupt, with interrupts off) is a kernel bug and stops the machine: see `panic`.
+//! scheduler, an interrupt, with interrupts off) is a kernel bug and stops the machine.
 //!
 //! The payload is the reason why the G gives no result, as its join returns it: a [`JoinError`],
 //! not only a text. Unwinding that begins not at a call but at a faulting instruction comes here by
 //! `fail::overflow`.
 
+use super::call::stack_end;
 use super::error::JoinError;
 use super::{Job, hooks};
 use alloc::boxed::Box;
@@ -16,27 +17,38 @@ use core::any::Any;
 
 /// Runs `f`; a panic inside it unwinds to here, and is returned as its reason.
 pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
-    #[cfg(target_os = "none")]
-    let result = unwinding::panic::catch_unwind(f);
-    #[cfg(not(target_os = "none"))]
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
-    #[cfg(target_os = "none")]
-    if result.is_err() {
-        crate::run::end_panic();
-    }
-    result.map_err(why)
+    catch_any(f).map_err(caught)
 }
 
 /// As [`catch`], at the root of a G: no guard is left there, so a lock that still has the G's name
 /// was lost, by frames of a full stack that no table lists (`fail::overflow`).
+pub fn catch_at_root<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
+    catch_any(f).map_err(caught_at_root)
+}
+
 #[inline(always)]
-pub(crate) fn catch_at_root<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
-    catch(f).inspect_err(|why| {
-        // A panic loses none: it unwinds from a call, by tables that list everything to drop.
-        if matches!(why, JoinError::StackOverflow | JoinError::NoMemory) {
-            (hooks::get().locks_lost)();
-        }
-    })
+fn catch_any<T, F: FnOnce() -> T>(f: F) -> Result<T, Box<dyn Any + Send>> {
+    #[cfg(target_os = "none")]
+    return unwinding::panic::catch_unwind(f);
+    #[cfg(not(target_os = "none"))]
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
+}
+
+#[cold]
+fn caught(payload: Box<dyn Any + Send>) -> JoinError {
+    #[cfg(target_os = "none")]
+    crate::run::end_panic();
+    why(payload)
+}
+
+#[cold]
+fn caught_at_root(payload: Box<dyn Any + Send>) -> JoinError {
+    let why = caught(payload);
+    // A panic loses none: it unwinds from a call, by tables that list everything to drop.
+    if matches!(why, JoinError::StackOverflow | JoinError::NoMemory) {
+        (hooks::get().locks_lost)();
+    }
+    why
 }
 
 /// Continues the unwinding that [`catch`] has caught, from here, or begins that of a G that was
@@ -72,11 +84,11 @@ fn begin_boxed(why: Box<JoinError>) -> i32 {
     std::panic::resume_unwind(why)
 }
 
-/// As [`begin`], from above the last caller that is marked as not unwinding: for an allocation that
-/// failed. The language says that such a panic does not unwind, but all callers that can meet it,
-/// from the call of the handler on up, can handle one that does: they do not see into the handler.
-/// The callers up to there are discarded: they have nothing to drop. Returns `why` if that is not
-/// possible, or no caller is marked.
+/// As [`begin`], for an allocation that failed. The language marks the functions through which such
+/// a panic comes as not unwinding. All callers above the last one that is marked can handle a panic
+/// that unwinds, as they do not see into the handler: so unwinding begins above that one. The
+/// callers below are discarded, and have nothing to drop. Returns `why` if no caller is marked, or
+/// this fails.
 #[cfg(target_os = "none")]
 pub(crate) fn begin_above(why: JoinError) -> JoinError {
     extern "C-unwind" fn raise(why: usize) -> ! {
@@ -89,7 +101,9 @@ pub(crate) fn begin_above(why: JoinError) -> JoinError {
     let (_, rbp) = crate::arch::here();
     // SAFETY: this function's frame pointer. Its caller has nothing to drop, and between it and the
     // last caller that forbids unwinding is only the panic machinery of `core`.
-    unsafe { crate::arch::call_above_forbidden(rbp, raise, why.expose_provenance()) };
+    unsafe {
+        crate::arch::call_above_forbidden(rbp, stack_end(), raise, why.expose_provenance());
+    }
     // SAFETY: as in `raise`, which was not called.
     *unsafe { Box::from_raw(why) }
 }

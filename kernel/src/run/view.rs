@@ -1,16 +1,16 @@
 //! Queries of the running G, the counters and each CPU; requests to all CPUs. Any CPU may call; a
 //! value may be stale at once. Reports read snapshots instead (`snapshot`).
 
+use super::preempt::Slices;
 use super::{
-    BOOT, CPUS, GHandle, Instance, Kind, SCHED, hooks, running, running_on, service, wake_cpu,
-    with_p,
+    BOOT, CPUS, GHandle, Instance, Kind, SCHED, hooks, running, running_on, service, system,
+    wake_cpu,
 };
 use crate::arch;
 use crate::mem::percpu::Here;
 use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Random};
 
-/// The handle of the running G.
 pub fn this() -> GHandle {
     running().expect("no G runs").handle()
 }
@@ -67,11 +67,12 @@ pub fn lives_changed() -> u64 {
     created + ended
 }
 
-/// How many cycles Gs have run, up to the last time that one left its CPU. A caller that sees that
-/// a G has left finds its cycles in here.
+/// The cycles that Gs have run, summed over all CPUs. A CPU adds those of its G when it goes idle.
+/// If the sum is the same at two moments when all CPUs are idle, no G ran in between; or the CPU
+/// that ran one adds its cycles later, and compares again then.
 pub fn cycles_run() -> u64 {
-    let cycles = CPUS[..arch::num_cpus()].iter().map(|cpu| cpu.times.cycles_run());
-    cycles.fold(0, u64::wrapping_add)
+    let runs = CPUS[..arch::num_cpus()].iter().map(|cpu| cpu.times.runs());
+    runs.fold(0, u64::wrapping_add)
 }
 
 pub fn busy() -> usize {
@@ -89,7 +90,6 @@ pub fn slices_begun() -> u64 {
     running().map_or(0, |g| g.kernel.slices.get())
 }
 
-/// The number of the running G.
 pub fn current_id() -> u64 {
     running().map_or(0, G::id)
 }
@@ -102,7 +102,7 @@ pub fn gomaxprocs() -> usize {
 /// Lets `n` Ps run Gs, at least one and at most one for each CPU; returns the previous number (Go:
 /// procresize).
 pub fn set_gomaxprocs(n: usize) -> usize {
-    let (before, n) = (SCHED.limit(), n.clamp(1, arch::num_cpus()));
+    let (before, n) = (SCHED.limit(), n.clamp(1, system::most_ps()));
     hooks::cpu_event(Kind::Procs, n as u32);
     for cpu in SCHED.set_limit(n) {
         if cpu < arch::num_cpus() {
@@ -112,22 +112,10 @@ pub fn set_gomaxprocs(n: usize) -> usize {
     before
 }
 
-/// Sets attention bits (`preempt::Attention`) on every CPU, which acts on them at each switch.
-pub fn ask_for_attention(bits: u32) {
-    CPUS[..arch::num_cpus()].iter().for_each(|cpu| cpu.slices.attention.set(bits));
-}
-
-pub fn spare_attention(bits: u32) {
-    CPUS[..arch::num_cpus()].iter().for_each(|cpu| cpu.slices.attention.clear(bits));
-}
-
-/// As [`ask_for_attention`], for what every CPU does at ticks and halts.
-pub fn ask_at_rest(bits: u32) {
-    CPUS[..arch::num_cpus()].iter().for_each(|cpu| cpu.slices.at_rest.set(bits));
-}
-
-pub fn spare_at_rest(bits: u32) {
-    CPUS[..arch::num_cpus()].iter().for_each(|cpu| cpu.slices.at_rest.clear(bits));
+/// The slices of every CPU. Any CPU may set and clear their attention bits (`preempt::Attention`):
+/// each CPU acts on those of `attention` at its switches, on those of `at_rest` at ticks and halts.
+pub fn all_slices() -> impl Iterator<Item = &'static Slices> {
+    CPUS[..arch::num_cpus()].iter().map(|cpu| &cpu.slices)
 }
 
 /// The number of the M on a CPU, and that of the G that runs there, if one does.
@@ -138,11 +126,6 @@ pub fn present(cpu: usize) -> (u32, Option<u64>) {
 /// Whether a CPU runs a G or may be about to, as seen from outside, for `watchdog`.
 pub fn is_busy(cpu: usize) -> bool {
     running_on(cpu).is_some() || cpu < SCHED.limit() && !SCHED.is_idle(cpu)
-}
-
-/// Whether this CPU, which comes out of a halt, was woken to run a G, or has one to run.
-pub fn has_work() -> bool {
-    is_busy(arch::cpu_index()) || !with_p(|p| p.is_empty())
 }
 
 /// A number that changes whenever a CPU makes progress: begins a slice, halts, takes a tick. As

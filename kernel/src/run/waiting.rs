@@ -1,9 +1,9 @@
 //! The wait of a G: a reason and an object, packed into one word.
 //!
 //! A G that begins to park gives the reason ([`crate::run::door::begin_park`]; Go: waitReason); the
-//! word stays with the G until its next wait, and its state says whether it is valid. Reports and the
-//! deadlock scan read it at any time: it is one word so that they never see one wait's reason with
-//! another's object. The names of [`Reason`] are Go's where Go has one for the same thing.
+//! word stays with the G until its next wait, and its state says whether it is valid. Reports and
+//! the deadlock scan read it at any time: it is one word so that they never see one wait's reason
+//! with another's object. The names of [`Reason`] are Go's where Go has one for the same thing.
 #![forbid(unsafe_code)]
 
 use core::fmt;
@@ -104,23 +104,23 @@ pub struct Wait {
     pub object: usize,
     /// The wait ends at some time, whatever other Gs do.
     pub has_deadline: bool,
+    /// It has a deadline, or a [`Context`](crate::context::Context) by which another G can end it.
+    pub is_limited: bool,
 }
 
-/// Layout of the packed word before the rotation: the reason is in the lowest byte, the object
-/// above. The upper bits of an address are all equal, so one of those that are left is free, the
-/// highest: it differs from the next lower bit if there is a deadline.
-const REASON_BITS: u32 = 8;
-const DEADLINE: u64 = 1 << 63;
-/// The rotation puts the reason where an event that says why a G has left has it
-/// (`run::event::What`): every switch needs it there.
-const TURN: u32 = 16;
+/// Layout of the packed word: the upper bits of an address are all equal, so its highest byte is
+/// free. What is put there is added to it without carry: the reason, and whether there is a
+/// deadline or another limit.
+const REASON_SHIFT: u32 = 56;
+const DEADLINE: u8 = 1 << 7;
+const LIMITED: u8 = 1 << 6;
 
 impl Wait {
     /// For an object by its number or address, without a deadline.
     #[must_use]
     #[inline(always)]
     pub const fn new(reason: Reason, object: usize) -> Self {
-        Wait { reason, object, has_deadline: false }
+        Wait { reason, object, has_deadline: false, is_limited: false }
     }
 
     /// For `object`, without a deadline.
@@ -133,7 +133,14 @@ impl Wait {
     /// The same, until some time at most.
     #[must_use]
     pub const fn with_deadline(self) -> Self {
-        Wait { has_deadline: true, ..self }
+        Wait { has_deadline: true, is_limited: true, ..self }
+    }
+
+    /// The same, until that deadline: the end of time is that of a limit that has none.
+    #[inline(always)]
+    pub(crate) fn by(self, deadline_ns: Option<u64>) -> Self {
+        let has_deadline = deadline_ns.is_some_and(|ns| ns != u64::MAX);
+        Wait { has_deadline, is_limited: deadline_ns.is_some(), ..self }
     }
 
     /// Whether it can end without another G.
@@ -142,30 +149,39 @@ impl Wait {
         self.has_deadline || self.reason.is_external()
     }
 
-    /// As one word: the reason's number in its third byte, and the significant bits of the object
-    /// around it. In few instructions: every wait does this.
+    /// As one word: see [`REASON_SHIFT`]. In few instructions: every wait does this.
     #[must_use]
     #[inline(always)]
     pub const fn pack(self) -> u64 {
-        let deadline = (self.has_deadline as u64) << 63;
-        ((self.object as u64) << REASON_BITS ^ self.reason as u64 ^ deadline).rotate_left(TURN)
+        let deadline = if self.has_deadline { DEADLINE } else { 0 };
+        let limit = if self.is_limited { LIMITED } else { 0 };
+        self.object as u64 ^ ((self.reason as u8 | deadline | limit) as u64) << REASON_SHIFT
     }
 
-    /// The number of the reason in a packed word: one shift, for the switch.
+    /// The number of the reason in a packed word.
     #[must_use]
     #[inline(always)]
     pub const fn reason_number(word: u64) -> u8 {
-        (word >> TURN) as u8
+        Wait::above(word) & !(DEADLINE | LIMITED)
+    }
+
+    /// The object of a packed word: its highest byte is as the bit below it again.
+    const fn object_in(word: u64) -> u64 {
+        ((word << 8).cast_signed() >> 8).cast_unsigned()
+    }
+
+    /// What was put into the highest byte.
+    const fn above(word: u64) -> u8 {
+        ((word ^ Wait::object_in(word)) >> REASON_SHIFT) as u8
     }
 
     /// Inverse of [`pack`](Self::pack).
     #[must_use]
     pub fn unpack(word: u64) -> Self {
         let reason = Reason::from_number(Wait::reason_number(word));
-        let word = word.rotate_right(TURN);
-        // Back to an address: the bit below the deadline's is that of all upper bits.
-        let object = (word << 1).cast_signed() >> (REASON_BITS + 1);
-        Wait { reason, object: object as usize, has_deadline: (word ^ word << 1) & DEADLINE != 0 }
+        let [has_deadline, is_limited] =
+            [DEADLINE, LIMITED].map(|flag| Wait::above(word) & flag != 0);
+        Wait { reason, object: Wait::object_in(word) as usize, has_deadline, is_limited }
     }
 }
 

@@ -30,7 +30,7 @@
 //! epoch of the record; from there on the old name means "gone" ([`is_gone`]) in every word.
 //!
 //! > A lock whose owner is gone is never taken again. Every call that wants it, and every
-//! > G that waits for it, gets [`NotTaken::Abandoned`].
+//! > G that waits for it, gets [`LockError::Abandoned`](super::poison::LockError).
 //!
 //! To free such a lock would be unsound: safe code may have leaked the guard before, and the
 //! reference that came of it may be in use by another G; a guard in a lost stack frame looks the
@@ -71,27 +71,27 @@ pub(crate) const WORD_BEFORE_QUEUE: usize = offset_of!(Lock, queue);
 const _: () = assert!(WORD_BEFORE_QUEUE == offset_of!(LockRw, queue));
 const _: () = assert!(offset_of!(Lock, word) == 0 && offset_of!(LockRw, word) == 0);
 
-/// Why a lock was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotTaken {
-    /// It is held; if there was a deadline, until then.
-    Held,
-    /// Its owner is gone, and it will never be free.
-    Abandoned,
-}
-
-/// Whether a holder panicked; what comes with the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Poisoned(pub(crate) bool);
-
 /// A guard of a lock: access to its `value` until the guard is dropped, which calls `$unlock` of
-/// the lock. Not `Send`, as std's guards: the G that took the lock frees it.
+/// the lock, with `$found`, which the guard keeps; with `mut`, to write as well. Not `Send`, as
+/// std's guards: the G that took the lock frees it.
 macro_rules! guard {
-    ($(#[$meta:meta])* $guard:ident, $lock:ident, $unlock:ident) => {
+    ($(#[$meta:meta])* mut $guard:ident, $lock:ident, $unlock:ident $(, $found:ident)?) => {
+        $crate::wait::held::guard!($(#[$meta])* $guard, $lock, $unlock $(, $found)?);
+
+        impl<T: ?Sized> core::ops::DerefMut for $guard<'_, T> {
+            #[inline]
+            fn deref_mut(&mut self) -> &mut T {
+                // SAFETY: this is the only guard of the lock, and it is borrowed as `&mut`.
+                unsafe { &mut *self.lock.value.get() }
+            }
+        }
+    };
+    ($(#[$meta:meta])* $guard:ident, $lock:ident, $unlock:ident $(, $found:ident)?) => {
         $(#[$meta])*
         #[must_use = "the lock is free again at once if its guard is not kept"]
         pub struct $guard<'a, T: ?Sized> {
             lock: &'a $lock<T>,
+            $($found: u64,)?
             not_send: core::marker::PhantomData<*const ()>,
         }
 
@@ -111,7 +111,7 @@ macro_rules! guard {
         impl<T: ?Sized> Drop for $guard<'_, T> {
             #[inline]
             fn drop(&mut self) {
-                self.lock.lock.$unlock();
+                self.lock.lock.$unlock($(self.$found)?);
             }
         }
 
@@ -129,23 +129,7 @@ macro_rules! guard {
     };
 }
 
-/// A guard that may write, too.
-macro_rules! guard_mut {
-    ($(#[$meta:meta])* $guard:ident, $lock:ident, $unlock:ident) => {
-        $crate::wait::held::guard!($(#[$meta])* $guard, $lock, $unlock);
-
-        impl<T: ?Sized> core::ops::DerefMut for $guard<'_, T> {
-            #[inline]
-            fn deref_mut(&mut self) -> &mut T {
-                // SAFETY: this is the only guard of the lock, and it is borrowed as `&mut`.
-                unsafe { &mut *self.lock.value.get() }
-            }
-        }
-    };
-}
-
 pub(super) use guard;
-pub(super) use guard_mut;
 
 #[inline]
 pub(super) fn is_abandoned(owner: u64) -> bool {

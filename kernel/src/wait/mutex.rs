@@ -47,9 +47,9 @@
 //! Where several CPUs want one lock, a G waits nearly always, and is on its way: of 800,000 turns
 //! of 8 Gs on 4 CPUs, in all but a few; and on one CPU, once a G was preempted with the lock. So
 //! QUEUED alone may not keep the lock off the fast paths, and neither of them may often try what
-//! must fail: a locked instruction costs the same if it fails. Both load the word first, and expect
-//! the flag that they have seen there: with no owner, so that an owner makes it fail; with this G,
-//! so that any other flag does, which is when there is more to do anyway. That is one locked
+//! must fail: a locked instruction costs the same if it fails. Lock loads the word first, and both
+//! expect the flag that it has seen there: with no owner, so that an owner makes it fail; with this
+//! G, so that any other flag does, which is when there is more to do anyway. That is one locked
 //! instruction for each, also with a G in the queue, where Go has three for both.
 //!
 //! # Spinning
@@ -60,21 +60,18 @@
 //! operation; four tries let the holder have many turns in its own cache.
 
 use super::held::{
-    NotTaken, OWNER, PANICKING, Poisoned, guard_mut, is_abandoned, is_mine, is_same,
-    note_if_abandoned, watch_wait,
+    OWNER, PANICKING, guard, is_abandoned, is_mine, is_same, note_if_abandoned, watch_wait,
 };
-use super::poison::{
-    LockResult, PoisonError, TimeoutResult, TryLockError, TryResult, check, lock_type, taken,
-};
+use super::limit::Limit;
+use super::poison::{LockError, LockResult, check, lock_type, taken};
 use super::queue::{IfUnwound, Locked, Place, WaitQueue, Waited};
-use crate::run::door::{deadline_after, might_park};
+use crate::run::door::might_park;
 use crate::run::sys::{
     AtomicU64, PAUSES, Reason, TRIES, const_fn, may_spin, me, now_ns, probe_stack, relax,
 };
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::time::Duration;
 
 const QUEUED: u64 = 1;
 const POISONED: u64 = 2;
@@ -106,12 +103,12 @@ pub struct Mutex<T: ?Sized> {
 #[repr(C)] // `held` computes the address of the word from that of the queue
 pub(crate) struct Lock {
     pub(crate) word: AtomicU64,
-    pub(crate) queue: WaitQueue<(), Waiting>,
+    pub(crate) queue: WaitQueue<(), LockWaiter>,
 }
 
 /// What an unlock reads of a waiter.
 #[derive(Clone, Copy)]
-pub(crate) struct Waiting {
+pub(crate) struct LockWaiter {
     since_ns: u64,
     /// Its name, for the word.
     me: u64,
@@ -120,9 +117,9 @@ pub(crate) struct Waiting {
 // SAFETY: `&Mutex` gives `&mut T` to one G after the other, which may also move out of it: sending.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
-guard_mut! {
+guard! {
     /// The right to touch the value of a `Mutex`; a panic that drops this poisons the lock.
-    MutexGuard, Mutex, unlock
+    mut MutexGuard, Mutex, unlock, queued
 }
 
 lock_type!(Mutex, Lock, try_lock);
@@ -131,45 +128,46 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock, waiting for it if need be. A G that holds it already waits for ever.
     ///
     /// # Errors
-    /// [`LockError`](super::poison::LockError): the guard with a warning, if a G panicked while it
+    /// [`LockError`]: the guard with a warning, if a G panicked while it
     /// held the lock; or no guard, if a G that held the lock was abandoned.
     #[inline]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         might_park();
-        if self.lock.take_free() {
-            return Ok(self.guard());
+        if let Ok(queued) = self.lock.take_free() {
+            return Ok(self.guard(queued));
         }
-        self.lock_until(None).map_err(TryLockError::without_limit)
+        core::hint::cold_path();
+        self.lock_by(None)
     }
 
     /// Takes the lock if it is free.
     ///
     /// # Errors
-    /// [`TryLockError`] says why not, or warns.
-    pub fn try_lock(&self) -> TryResult<MutexGuard<'_, T>> {
-        taken(self.lock.barge(), || self.guard()).map_err(TryLockError::at_once)
+    /// [`LockError`] says why not, or warns.
+    pub fn try_lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        taken(self.lock.barge(), || self.guard(self.lock.queued()))
     }
 
-    /// Takes the lock, waiting for `timeout` at most.
+    /// Takes the lock, waiting for it until `limit` at most.
     ///
     /// # Errors
-    /// [`LockTimeoutError`](super::poison::LockTimeoutError) says why not, or warns.
-    pub fn lock_timeout(&self, timeout: Duration) -> TimeoutResult<MutexGuard<'_, T>> {
+    /// [`LockError`] says why not, or warns.
+    pub fn lock_until<'l>(&self, limit: impl Into<Limit<'l>>) -> LockResult<MutexGuard<'_, T>> {
         might_park();
-        if self.lock.take_free() {
-            return Ok(self.guard()); // without reading the clock
+        if let Ok(queued) = self.lock.take_free() {
+            return Ok(self.guard(queued)); // without reading the clock
         }
-        self.lock_until(Some(deadline_after(timeout))).map_err(TryLockError::in_time)
+        limit.into().during(|deadline_ns| self.lock_by(Some(deadline_ns)))
     }
 
-    #[inline]
-    pub(crate) fn lock_until(&self, deadline_ns: Option<u64>) -> TryResult<MutexGuard<'_, T>> {
-        taken(self.lock.lock(deadline_ns), || self.guard())
+    #[inline(always)]
+    pub(crate) fn lock_by(&self, deadline_ns: Option<u64>) -> LockResult<MutexGuard<'_, T>> {
+        taken(self.lock.lock(deadline_ns), || self.guard(self.lock.queued()))
     }
 
-    /// Only for a caller that has just taken the lock.
-    fn guard(&self) -> MutexGuard<'_, T> {
-        MutexGuard { lock: self, not_send: PhantomData }
+    /// Only for a caller that has just taken the lock, when `queued` was in the word.
+    fn guard(&self, queued: u64) -> MutexGuard<'_, T> {
+        MutexGuard { lock: self, queued, not_send: PhantomData }
     }
 }
 
@@ -186,40 +184,47 @@ impl Lock {
         }
     }
 
-    /// (1), (3) Takes the lock if it is free and not poisoned. See "The fast paths".
+    /// (1), (3) Takes the lock if it is free and not poisoned, and returns QUEUED if it is set. See
+    /// "The fast paths".
     #[inline]
-    fn take_free(&self) -> bool {
-        let free = self.word.load(Relaxed) & QUEUED;
+    fn take_free(&self) -> Result<u64, u64> {
+        let queued = self.queued();
         // Acquire pairs with the Release of the G that freed the lock.
-        self.word.compare_exchange(free, free | me(), Acquire, Relaxed).is_ok()
+        self.word.compare_exchange(queued, queued | me(), Acquire, Relaxed)
+    }
+
+    /// QUEUED, if it is set.
+    #[inline]
+    fn queued(&self) -> u64 {
+        self.word.load(Relaxed) & QUEUED
     }
 
     /// (1), (3) Takes the lock if it is free, past all waiters.
-    fn barge(&self) -> Result<Poisoned, NotTaken> {
+    fn barge(&self) -> LockResult<()> {
         let mut word = self.word.load(Relaxed);
         while word & OWNER == 0 {
             // Acquire pairs with the Release of the G that freed the lock.
             match self.word.compare_exchange_weak(word, word | me(), Acquire, Relaxed) {
-                Ok(_) => return Ok(Poisoned(word & POISONED != 0)),
+                Ok(_) => return check((), word & POISONED != 0),
                 Err(now) => word = now,
             }
         }
-        Err(self.why_not())
+        Err(self.not_at_once())
     }
 
     #[cold]
     #[inline(never)]
-    fn lock(&self, deadline_ns: Option<u64>) -> Result<Poisoned, NotTaken> {
+    fn lock(&self, deadline_ns: Option<u64>) -> LockResult<()> {
         // As the queue's lock does, but before we may say that we are on our way.
         probe_stack();
         let mine = match self.spin() {
-            Ok(poisoned) => return Ok(poisoned),
+            Ok(taken) => return taken,
             Err(mine) => mine,
         };
         let since_ns = now_ns();
         let locked = self.queue.lock();
         match self.barge_or_wait(mine, |word| begins_to_wait(word, mine)) {
-            Err(NotTaken::Held) => {}
+            Err(LockError::Held) => {}
             done => return done,
         }
         let is_own = deadline_ns.is_none() && is_mine(self.word.load(Relaxed) & OWNER);
@@ -228,16 +233,16 @@ impl Lock {
         // As after a timeout: a G that is killed has checked once more, too.
         let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock()));
         let begun = || watch_wait(is_own, || self.word.load(Relaxed) & OWNER);
-        let mut tried = Err(NotTaken::Held);
+        let mut tried = Err(LockError::Held);
         let waited = locked.wait_watching(place, Some(begun), |()| {
             // (3) by a G that was nudged, or readied because the owner is gone.
             let hungry = if is_over(since_ns) { HUNGRY } else { 0 };
             tried = self.barge_or_wait(CALLS, |_| CALLS | hungry);
-            tried != Err(NotTaken::Held)
+            !matches!(tried, Err(LockError::Held))
         });
         core::mem::forget(if_killed);
         let (Waited::Took(locked) | Waited::TimedOut(locked, _)) = waited else {
-            return Ok(self.poisoned());
+            return self.poisoned();
         };
         // If it was nudged in vain, it has set CALLS at its last try: nothing to pass on.
         self.tell_if_empty(&locked);
@@ -265,7 +270,7 @@ impl Lock {
     }
 
     /// Tries for a while, if that is of use. If in vain: CALLS, if we must set it again, else 0.
-    pub(crate) fn spin(&self) -> Result<Poisoned, u64> {
+    pub(crate) fn spin(&self) -> Result<LockResult<()>, u64> {
         let mut mine = 0;
         let (tries, pauses) = if may_spin() { (TRIES, PAUSES) } else { (1, 0) };
         for _ in 0..tries {
@@ -274,7 +279,7 @@ impl Lock {
                 let taken = word | me() | called(word, mine);
                 // Acquire pairs with the Release of the G that freed the lock.
                 if self.word.compare_exchange(word, taken, Acquire, Relaxed).is_ok() {
-                    return Ok(Poisoned(word & POISONED != 0));
+                    return Ok(check((), word & POISONED != 0));
                 }
             } else if word & HUNGRY != 0 {
                 break; // it is passed on
@@ -290,17 +295,13 @@ impl Lock {
 
     /// (3) or (4), whichever the word allows: sets `mine` if we take the lock and others wait, and
     /// what `waits` says if we must wait. Under the queue's lock.
-    pub(crate) fn barge_or_wait(
-        &self,
-        mine: u64,
-        waits: impl Fn(u64) -> u64,
-    ) -> Result<Poisoned, NotTaken> {
+    pub(crate) fn barge_or_wait(&self, mine: u64, waits: impl Fn(u64) -> u64) -> LockResult<()> {
         loop {
             let word = self.word.load(Relaxed);
             let (next, taken) = match word & OWNER {
-                0 => (word | me() | called(word, mine), Ok(Poisoned(word & POISONED != 0))),
+                0 => (word | me() | called(word, mine), check((), word & POISONED != 0)),
                 owner if is_abandoned(owner) => return Err(self.why_not()),
-                _ => (word | waits(word), Err(NotTaken::Held)),
+                _ => (word | waits(word), Err(LockError::Held)),
             };
             // Acquire pairs with the Release of the G that freed the lock. The flags for the unlock
             // are ordered by the queue's lock, to which it comes.
@@ -311,18 +312,17 @@ impl Lock {
     }
 
     /// (7) After the last was granted, looked with success, or gave up. Under the queue's lock.
-    fn tell_if_empty(&self, locked: &Locked<'_, (), Waiting>) {
+    fn tell_if_empty(&self, locked: &Locked<'_, (), LockWaiter>) {
         if locked.is_empty(0) {
             self.word.fetch_and(!(QUEUED | CALLS), Relaxed);
         }
     }
 
-    /// Frees the lock, or passes it on. Only for the holder.
+    /// Frees the lock, or passes it on. Only for the holder, which found `queued` in the word.
     #[inline]
-    fn unlock(&self) {
-        let free = self.word.load(Relaxed) & QUEUED;
+    fn unlock(&self, queued: u64) {
         // (2) Release: what was done to the value is done before the next has it.
-        if self.word.compare_exchange(free | me(), free, Release, Relaxed).is_err() {
+        if self.word.compare_exchange(queued | me(), queued, Release, Relaxed).is_err() {
             self.unlock_slow();
         }
     }
@@ -379,8 +379,8 @@ pub(super) fn owner_in(word: u64) -> u64 {
     word & OWNER
 }
 
-pub(crate) fn place(since_ns: u64, deadline_ns: Option<u64>) -> Place<Waiting> {
-    let value = Some(Waiting { since_ns, me: me() });
+pub(crate) fn place(since_ns: u64, deadline_ns: Option<u64>) -> Place<LockWaiter> {
+    let value = Some(LockWaiter { since_ns, me: me() });
     Place { reason: Reason::MutexLock, list: 0, value, deadline_ns }
 }
 

@@ -6,14 +6,8 @@
 //! destructor meanwhile is not poisoned. A lock is *abandoned* if a holder ended without dropping
 //! its guard: it never opens again, and there is no guard to return. See `held`.
 
-use super::held::{NotTaken, Poisoned};
-
 /// The result of taking a lock: a guard, or [`LockError`].
 pub type LockResult<G> = Result<G, LockError<G>>;
-/// The result of taking a lock without waiting.
-pub(super) type TryResult<G> = Result<G, TryLockError<G>>;
-/// The result of taking a lock with a limit.
-pub(super) type TimeoutResult<G> = Result<G, LockTimeoutError<G>>;
 
 /// Why [`Mutex::lock`](super::mutex::Mutex::lock) and the like give no plain guard.
 ///
@@ -32,82 +26,39 @@ pub(super) type TimeoutResult<G> = Result<G, LockTimeoutError<G>>;
 /// ```
 pub enum LockError<G> {
     /// The lock was taken, but a G panicked while it held it.
-    Poisoned(PoisonError<G>),
+    Poisoned(G),
     /// The lock was not taken and never will be: a G that held it ended without dropping its guard.
     Abandoned,
+    /// The lock was not taken: another G holds it, or held it until the limit. A call without a
+    /// limit waits instead.
+    Held,
 }
 
 impl<G> LockError<G> {
     /// The guard in spite of the poisoning.
     ///
     /// # Panics
-    /// If the lock was [abandoned](Self::Abandoned): there is no guard.
+    /// If the lock was not taken: there is no guard.
     pub fn into_inner(self) -> G {
-        self.guard().unwrap_or_else(|| panic!("{ABANDONED}"))
+        match self {
+            LockError::Poisoned(guard) => guard,
+            error => panic!("{error}"),
+        }
     }
 
-    /// The guard in spite of the poisoning; `None` if the lock was abandoned.
+    /// The guard in spite of the poisoning; `None` if the lock was not taken.
     pub fn guard(self) -> Option<G> {
+        if let LockError::Poisoned(guard) = self { Some(guard) } else { None }
+    }
+
+    pub(crate) fn map<H>(self, f: impl FnOnce(G) -> H) -> LockError<H> {
         match self {
-            LockError::Poisoned(error) => Some(error.into_inner()),
-            LockError::Abandoned => None,
+            LockError::Poisoned(guard) => LockError::Poisoned(f(guard)),
+            LockError::Abandoned => LockError::Abandoned,
+            LockError::Held => LockError::Held,
         }
     }
 }
-
-/// The lock was taken, but a G panicked while it held it.
-pub struct PoisonError<G>(G);
-
-impl<G> PoisonError<G> {
-    /// Wraps a guard.
-    pub fn new(guard: G) -> Self {
-        PoisonError(guard)
-    }
-
-    /// The guard in spite of the poisoning.
-    pub fn into_inner(self) -> G {
-        self.0
-    }
-
-    /// A shared reference to the guard.
-    pub fn get_ref(&self) -> &G {
-        &self.0
-    }
-
-    /// A mutable reference to the guard.
-    pub fn get_mut(&mut self) -> &mut G {
-        &mut self.0
-    }
-}
-
-/// Why a lock was not taken at once.
-pub enum TryLockError<G> {
-    /// It was taken, but a G panicked while it held it.
-    Poisoned(PoisonError<G>),
-    /// It was not taken and never will be: see [`LockError::Abandoned`].
-    Abandoned,
-    /// Another G holds it.
-    WouldBlock,
-}
-
-/// Why a lock was not taken in time.
-pub enum LockTimeoutError<G> {
-    /// It was taken, but a G panicked while it held it.
-    Poisoned(PoisonError<G>),
-    /// It was not taken and never will be: see [`LockError::Abandoned`].
-    Abandoned,
-    /// Other Gs held it all the time.
-    TimedOut,
-}
-
-impl<G> From<PoisonError<G>> for LockError<G> {
-    fn from(error: PoisonError<G>) -> Self {
-        LockError::Poisoned(error)
-    }
-}
-
-const POISONED: &str = "poisoned lock: a G panicked while it held it";
-const ABANDONED: &str = "abandoned lock: a G ended without freeing it";
 
 /// `Display` by a text for each variant; and of an error with a guard or value, `Debug` without it.
 macro_rules! describe {
@@ -131,67 +82,24 @@ macro_rules! describe {
 
 pub(crate) use describe;
 
-describe!(PoisonError<G> { PoisonError(_) => "PoisonError { .. }", POISONED; });
 describe!(LockError<G> {
-    LockError::Poisoned(_) => "Poisoned(..)", POISONED;
-    LockError::Abandoned => "Abandoned", ABANDONED;
-});
-describe!(TryLockError<G> {
-    TryLockError::Poisoned(_) => "Poisoned(..)", POISONED;
-    TryLockError::Abandoned => "Abandoned", ABANDONED;
-    TryLockError::WouldBlock => "WouldBlock", "the lock is held by another G";
-});
-describe!(LockTimeoutError<G> {
-    LockTimeoutError::Poisoned(_) => "Poisoned(..)", POISONED;
-    LockTimeoutError::Abandoned => "Abandoned", ABANDONED;
-    LockTimeoutError::TimedOut => "TimedOut", "the lock was held by another G all the time";
+    LockError::Poisoned(_) => "Poisoned(..)", "poisoned lock: a G panicked while it held it";
+    LockError::Abandoned => "Abandoned", "abandoned lock: a G ended without freeing it";
+    LockError::Held => "Held", "the lock is held by another G";
 });
 
-/// The guard; as an error if the lock is poisoned.
+/// `taken`; as an error if the lock is poisoned.
 #[inline]
-pub(super) fn check<G>(guard: G, poisoned: Poisoned) -> Result<G, PoisonError<G>> {
-    if poisoned.0 { Err(PoisonError::new(guard)) } else { Ok(guard) }
+pub(super) fn check<G>(taken: G, is_poisoned: bool) -> LockResult<G> {
+    if is_poisoned { Err(LockError::Poisoned(taken)) } else { Ok(taken) }
 }
 
 /// The guard of a lock that was taken, or why it was not.
 #[inline]
-pub(super) fn taken<G>(
-    taken: Result<Poisoned, NotTaken>,
-    guard: impl FnOnce() -> G,
-) -> TryResult<G> {
+pub(super) fn taken<G>(taken: LockResult<()>, guard: impl FnOnce() -> G) -> LockResult<G> {
     match taken {
-        Ok(poisoned) => check(guard(), poisoned).map_err(TryLockError::Poisoned),
-        Err(NotTaken::Abandoned) => Err(TryLockError::Abandoned),
-        Err(NotTaken::Held) => Err(TryLockError::WouldBlock),
-    }
-}
-
-impl<G> TryLockError<G> {
-    #[cold]
-    pub(super) fn without_limit(self) -> LockError<G> {
-        match self {
-            TryLockError::Poisoned(error) => LockError::Poisoned(error),
-            TryLockError::Abandoned => LockError::Abandoned,
-            TryLockError::WouldBlock => {
-                unreachable!("a wait without a limit ended without the lock")
-            }
-        }
-    }
-
-    pub(super) fn in_time(self) -> LockTimeoutError<G> {
-        match self {
-            TryLockError::Poisoned(error) => LockTimeoutError::Poisoned(error),
-            TryLockError::Abandoned => LockTimeoutError::Abandoned,
-            TryLockError::WouldBlock => LockTimeoutError::TimedOut,
-        }
-    }
-
-    /// As the error of a call that does not wait. If the calling G was killed, it ends here.
-    pub(super) fn at_once(self) -> Self {
-        if matches!(self, TryLockError::WouldBlock) {
-            crate::run::door::check_kill();
-        }
-        self
+        Ok(()) => Ok(guard()),
+        Err(error) => Err(error.map(|()| guard())),
     }
 }
 
@@ -211,7 +119,7 @@ macro_rules! lock_type {
             /// # Errors
             /// The value with a warning, if a G panicked while it could change the value, or the
             /// lock was abandoned.
-            pub fn into_inner(self) -> Result<T, PoisonError<T>> {
+            pub fn into_inner(self) -> LockResult<T> {
                 let poisoned = self.lock.is_poisoned();
                 check(self.value.into_inner(), poisoned)
             }
@@ -220,7 +128,7 @@ macro_rules! lock_type {
         impl<T: ?Sized> $lock<T> {
             /// Whether a G panicked while it could change the value, or the lock was abandoned.
             pub fn is_poisoned(&self) -> bool {
-                self.lock.is_poisoned().0
+                self.lock.is_poisoned()
             }
 
             /// Declares the value consistent again. An abandoned lock stays abandoned.
@@ -232,27 +140,39 @@ macro_rules! lock_type {
             ///
             /// # Errors
             /// As for [`into_inner`](Self::into_inner).
-            pub fn get_mut(&mut self) -> Result<&mut T, PoisonError<&mut T>> {
+            pub fn get_mut(&mut self) -> LockResult<&mut T> {
                 let poisoned = self.lock.is_poisoned();
                 check(self.value.get_mut(), poisoned)
             }
         }
 
         impl $raw {
-            fn poisoned(&self) -> Poisoned {
-                Poisoned(self.word.load(Relaxed) & POISONED != 0)
+            /// Of a lock that was taken.
+            fn poisoned(&self) -> LockResult<()> {
+                check((), self.word.load(Relaxed) & POISONED != 0)
             }
 
             /// Whether a holder panicked, or is gone.
-            fn is_poisoned(&self) -> Poisoned {
-                Poisoned(self.poisoned().0 || self.why_not() == NotTaken::Abandoned)
+            fn is_poisoned(&self) -> bool {
+                self.poisoned().is_err() || matches!(self.why_not(), LockError::Abandoned)
             }
 
             /// Why the lock is not free, if it is not.
             #[cold]
-            fn why_not(&self) -> NotTaken {
+            fn why_not(&self) -> LockError<()> {
                 let is_abandoned = note_if_abandoned(&self.word, owner_in);
-                if is_abandoned { NotTaken::Abandoned } else { NotTaken::Held }
+                if is_abandoned { LockError::Abandoned } else { LockError::Held }
+            }
+
+            /// As [`why_not`](Self::why_not), for a call that does not wait. If the calling G was
+            /// killed, it ends here.
+            #[cold]
+            fn not_at_once(&self) -> LockError<()> {
+                let why_not = self.why_not();
+                if matches!(why_not, LockError::Held) {
+                    crate::run::door::check_kill();
+                }
+                why_not
             }
         }
 
@@ -270,11 +190,7 @@ macro_rules! lock_type {
 
         impl<T: ?Sized + core::fmt::Debug> core::fmt::Debug for $lock<T> {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                let guard = match self.$try_lock() {
-                    Ok(guard) => Some(guard),
-                    Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
-                    Err(_) => None,
-                };
+                let guard = self.$try_lock().map_or_else(LockError::guard, Some);
                 let mut out = f.debug_struct(stringify!($lock));
                 match &guard {
                     Some(guard) => out.field("value", &&**guard),

@@ -36,19 +36,16 @@
 //! stays counted, as readers have no names here: other readers enter, writers wait for ever.
 
 use super::held::{
-    NotTaken, OWNER, PANICKING, Poisoned, guard, guard_mut, is_abandoned, is_mine, is_same,
-    note_if_abandoned, watch_wait,
+    OWNER, PANICKING, guard, is_abandoned, is_mine, is_same, note_if_abandoned, watch_wait,
 };
-use super::poison::{
-    LockResult, PoisonError, TimeoutResult, TryLockError, TryResult, check, lock_type, taken,
-};
+use super::limit::Limit;
+use super::poison::{LockError, LockResult, check, lock_type, taken};
 use super::queue::{IfUnwound, Locked, Place, WaitQueue, Waited};
-use crate::run::door::{deadline_after, might_park};
+use crate::run::door::might_park;
 use crate::run::sys::{AtomicU64, Reason, const_fn, me};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::time::Duration;
 
 const QUEUED: u64 = 1;
 const WRITER: u64 = 2;
@@ -105,9 +102,9 @@ guard! {
     RwLockReadGuard, RwLock, leave_read
 }
 
-guard_mut! {
+guard! {
     /// The right to change the value of a `RwLock`; a panic that drops this poisons the lock.
-    RwLockWriteGuard, RwLock, leave_write
+    mut RwLockWriteGuard, RwLock, leave_write
 }
 
 lock_type!(RwLock, LockRw, try_read);
@@ -116,30 +113,32 @@ impl<T: ?Sized> RwLock<T> {
     /// Takes the lock for reading, waiting for it if need be.
     ///
     /// # Errors
-    /// [`LockError`](super::poison::LockError): the guard with a warning, if a writer panicked; or
+    /// [`LockError`]: the guard with a warning, if a writer panicked; or
     /// no guard, if a writer was abandoned.
     #[inline]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         might_park();
-        self.reading(self.lock.enter(READING, None)).map_err(TryLockError::without_limit)
+        self.reading(self.lock.enter(READING, None))
     }
 
     /// Takes the lock for reading if no G writes or waits to write.
     ///
     /// # Errors
-    /// [`TryLockError`] says why not, or warns.
-    pub fn try_read(&self) -> TryResult<RwLockReadGuard<'_, T>> {
-        self.reading(self.lock.try_enter(READING)).map_err(TryLockError::at_once)
+    /// [`LockError`] says why not, or warns.
+    pub fn try_read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
+        self.reading(self.lock.try_enter(READING))
     }
 
-    /// Takes the lock for reading, waiting for `timeout` at most.
+    /// Takes the lock for reading, waiting until `limit` at most.
     ///
     /// # Errors
-    /// [`LockTimeoutError`](super::poison::LockTimeoutError) says why not, or warns.
-    pub fn read_timeout(&self, timeout: Duration) -> TimeoutResult<RwLockReadGuard<'_, T>> {
+    /// [`LockError`] says why not, or warns.
+    pub fn read_until<'l>(
+        &self,
+        limit: impl Into<Limit<'l>>,
+    ) -> LockResult<RwLockReadGuard<'_, T>> {
         might_park();
-        let entered = self.lock.enter(READING, Some(deadline_after(timeout)));
-        self.reading(entered).map_err(TryLockError::in_time)
+        self.reading(limit.into().during(|deadline_ns| self.lock.enter(READING, Some(deadline_ns))))
     }
 
     /// Takes the lock for writing, waiting for it if need be.
@@ -149,39 +148,39 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         might_park();
-        self.writing(self.lock.enter(WRITING, None)).map_err(TryLockError::without_limit)
+        self.writing(self.lock.enter(WRITING, None))
     }
 
     /// Takes the lock for writing if no G holds it or waits for it.
     ///
     /// # Errors
-    /// [`TryLockError`] says why not, or warns.
-    pub fn try_write(&self) -> TryResult<RwLockWriteGuard<'_, T>> {
-        self.writing(self.lock.try_enter(WRITING)).map_err(TryLockError::at_once)
+    /// [`LockError`] says why not, or warns.
+    pub fn try_write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
+        self.writing(self.lock.try_enter(WRITING))
     }
 
-    /// Takes the lock for writing, waiting for `timeout` at most.
+    /// Takes the lock for writing, waiting until `limit` at most.
     ///
     /// # Errors
-    /// [`LockTimeoutError`](super::poison::LockTimeoutError) says why not, or warns.
-    pub fn write_timeout(&self, timeout: Duration) -> TimeoutResult<RwLockWriteGuard<'_, T>> {
+    /// [`LockError`] says why not, or warns.
+    pub fn write_until<'l>(
+        &self,
+        limit: impl Into<Limit<'l>>,
+    ) -> LockResult<RwLockWriteGuard<'_, T>> {
         might_park();
-        let entered = self.lock.enter(WRITING, Some(deadline_after(timeout)));
-        self.writing(entered).map_err(TryLockError::in_time)
+        self.writing(limit.into().during(|deadline_ns| self.lock.enter(WRITING, Some(deadline_ns))))
     }
 
     #[inline]
-    fn reading(&self, entered: Entered) -> TryResult<RwLockReadGuard<'_, T>> {
+    fn reading(&self, entered: LockResult<()>) -> LockResult<RwLockReadGuard<'_, T>> {
         taken(entered, || RwLockReadGuard { lock: self, not_send: PhantomData })
     }
 
     #[inline]
-    fn writing(&self, entered: Entered) -> TryResult<RwLockWriteGuard<'_, T>> {
+    fn writing(&self, entered: LockResult<()>) -> LockResult<RwLockWriteGuard<'_, T>> {
         taken(entered, || RwLockWriteGuard { lock: self, not_send: PhantomData })
     }
 }
-
-type Entered = Result<Poisoned, NotTaken>;
 
 impl LockRw {
     const_fn! {
@@ -192,15 +191,15 @@ impl LockRw {
     }
 
     #[inline]
-    fn enter(&self, list: usize, deadline_ns: Option<u64>) -> Entered {
+    fn enter(&self, list: usize, deadline_ns: Option<u64>) -> LockResult<()> {
         if !self.enter_at_once(list) {
             self.wait_to_enter(list, deadline_ns)?;
         }
-        Ok(self.poisoned())
+        self.poisoned()
     }
 
-    fn try_enter(&self, list: usize) -> Entered {
-        if self.enter_at_once(list) { Ok(self.poisoned()) } else { Err(self.why_not()) }
+    fn try_enter(&self, list: usize) -> LockResult<()> {
+        if self.enter_at_once(list) { self.poisoned() } else { Err(self.not_at_once()) }
     }
 
     /// (1) or (3)
@@ -223,7 +222,7 @@ impl LockRw {
     }
 
     #[cold]
-    fn wait_to_enter(&self, list: usize, deadline_ns: Option<u64>) -> Result<(), NotTaken> {
+    fn wait_to_enter(&self, list: usize, deadline_ns: Option<u64>) -> LockResult<()> {
         if is_abandoned(owner_in(self.word.load(Relaxed))) {
             return Err(self.why_not());
         }
@@ -244,8 +243,8 @@ impl LockRw {
         core::mem::forget(if_killed);
         let (locked, why_not) = match waited {
             Waited::Granted(_) => return Ok(()),
-            Waited::Took(locked) => (locked, NotTaken::Abandoned),
-            Waited::TimedOut(locked, _) => (locked, NotTaken::Held),
+            Waited::Took(locked) => (locked, LockError::Abandoned),
+            Waited::TimedOut(locked, _) => (locked, LockError::Held),
         };
         drop(locked);
         // If this was the writer that kept readers out, they may enter now.

@@ -5,10 +5,10 @@
 //! request is not starved by small ones.
 #![forbid(unsafe_code)]
 
+use super::limit::Limit;
 use super::queue::{IfUnwound, Locked, Place, TimedOut, WaitQueue};
-use crate::run::door::{self, Reason, deadline_after};
+use crate::run::door::{self, Reason};
 use core::fmt;
-use core::time::Duration;
 
 /// A number of permits; a G takes some and gives them back.
 ///
@@ -32,7 +32,7 @@ impl Semaphore {
 
     /// Takes `n` permits, waiting for them if need be, behind the Gs that wait already.
     pub fn acquire(&self, n: usize) {
-        let _in_time = self.acquire_until(n, None);
+        let _in_time = self.acquire_by(n, None);
     }
 
     /// Takes `n` permits if they are free and no G waits.
@@ -45,15 +45,15 @@ impl Semaphore {
         taken
     }
 
-    /// Takes `n` permits, waiting for `timeout` at most.
+    /// Takes `n` permits, waiting until `limit` at most.
     ///
     /// # Errors
     /// [`TimedOut`] if there were not enough in time; nothing was taken.
-    pub fn acquire_timeout(&self, n: usize, timeout: Duration) -> Result<(), TimedOut> {
-        self.acquire_until(n, Some(deadline_after(timeout)))
+    pub fn acquire_until<'l>(&self, n: usize, limit: impl Into<Limit<'l>>) -> Result<(), TimedOut> {
+        limit.into().during(|deadline_ns| self.acquire_by(n, Some(deadline_ns)))
     }
 
-    fn acquire_until(&self, n: usize, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
+    fn acquire_by(&self, n: usize, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
         door::might_park();
         let mut locked = self.free.lock();
         if take_now(&mut locked, n) {
@@ -104,17 +104,16 @@ impl Semaphore {
         Permit { semaphore: self, n }
     }
 
-    /// As [`permit`](Self::permit), if they are free and no G waits.
-    pub fn try_permit(&self, n: usize) -> Option<Permit<'_>> {
-        self.try_acquire(n).then(|| Permit { semaphore: self, n })
-    }
-
-    /// As [`permit`](Self::permit), waiting for `timeout` at most.
+    /// As [`permit`](Self::permit), waiting until `limit` at most.
     ///
     /// # Errors
-    /// [`TimedOut`] if there were not enough in time; nothing was taken.
-    pub fn permit_timeout(&self, n: usize, timeout: Duration) -> Result<Permit<'_>, TimedOut> {
-        self.acquire_timeout(n, timeout).map(|()| Permit { semaphore: self, n })
+    /// As for [`acquire_until`](Self::acquire_until).
+    pub fn permit_until<'l>(
+        &self,
+        n: usize,
+        limit: impl Into<Limit<'l>>,
+    ) -> Result<Permit<'_>, TimedOut> {
+        self.acquire_until(n, limit).map(|()| Permit { semaphore: self, n })
     }
 }
 

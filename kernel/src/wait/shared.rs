@@ -3,25 +3,28 @@
 //! The part of `Arc` that channel ends need, with a constructor that can fail: `Arc` panics if
 //! there is no memory, and a channel must return that to its caller.
 
-use alloc::alloc::{Layout, alloc, dealloc};
+use alloc::alloc::{Layout, alloc};
+use alloc::boxed::Box;
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
-struct Inner<T: ?Sized> {
-    owners: AtomicUsize,
+/// The value first: so what is first in it has the address that an owner has.
+#[repr(C)]
+struct Inner<T> {
     value: T,
+    owners: AtomicUsize,
 }
 
 /// A value on the heap with several owners, freed by the last.
-pub struct Shared<T: ?Sized> {
+pub struct Shared<T> {
     inner: NonNull<Inner<T>>,
 }
 
 // SAFETY: as for `Arc`: owners on several CPUs share `&T` (Sync), and any of them drops it (Send).
-unsafe impl<T: ?Sized + Sync + Send> Send for Shared<T> {}
+unsafe impl<T: Sync + Send> Send for Shared<T> {}
 // SAFETY: as above; `&Shared` gives `&T` and clones.
-unsafe impl<T: ?Sized + Sync + Send> Sync for Shared<T> {}
+unsafe impl<T: Sync + Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
     /// Moves `value` to the heap, or returns it if there is no memory.
@@ -31,42 +34,43 @@ impl<T> Shared<T> {
         let raw = unsafe { alloc(Layout::new::<Inner<T>>()) };
         let Some(inner) = NonNull::new(raw.cast::<Inner<T>>()) else { return Err(value) };
         // SAFETY: fresh memory of the layout of `Inner<T>`, with no other reference to it.
-        unsafe { inner.write(Inner { owners: AtomicUsize::new(1), value }) };
+        unsafe { inner.write(Inner { value, owners: AtomicUsize::new(1) }) };
         Ok(Shared { inner })
     }
 }
 
-impl<T: ?Sized> Clone for Shared<T> {
+impl<T> Shared<T> {
+    #[inline(always)]
+    fn inner(&self) -> &Inner<T> {
+        // SAFETY: valid as long as there is an owner, and `self` is one.
+        unsafe { self.inner.as_ref() }
+    }
+}
+
+impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
         // Relaxed: `self` is an owner, so the value is not freed meanwhile.
-        // SAFETY: valid as long as there is an owner, and `self` is one.
-        unsafe { self.inner.as_ref() }.owners.fetch_add(1, Ordering::Relaxed);
+        self.inner().owners.fetch_add(1, Ordering::Relaxed);
         Shared { inner: self.inner }
     }
 }
 
-impl<T: ?Sized> Deref for Shared<T> {
+impl<T> Deref for Shared<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: valid as long as there is an owner, and `self` is one.
-        &unsafe { self.inner.as_ref() }.value
+        &self.inner().value
     }
 }
 
-impl<T: ?Sized> Drop for Shared<T> {
+impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         // Release: what this owner did with the value is done; pairs with the last owner's fence.
-        // SAFETY: valid as long as there is an owner, and `self` is one until here.
-        if unsafe { self.inner.as_ref() }.owners.fetch_sub(1, Ordering::Release) != 1 {
+        if self.inner().owners.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
         fence(Ordering::Acquire);
-        // SAFETY: valid: the last owner frees it, and that is `self`.
-        let layout = Layout::for_value(unsafe { self.inner.as_ref() });
-        // SAFETY: the last owner drops the value, once.
-        unsafe { self.inner.drop_in_place() };
-        // SAFETY: allocated in `try_new` with this layout.
-        unsafe { dealloc(self.inner.as_ptr().cast(), layout) };
+        // SAFETY: the last owner frees it, once. `try_new` has allocated it as a box does.
+        drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
     }
 }
 

@@ -29,26 +29,23 @@ pub fn print(out: &mut dyn Write, at: (u64, u64)) -> fmt::Result {
     print_all(out, frames(at).into_iter())
 }
 
-/// As [`print()`], without the innermost frames that only report a failure, or belong to the function
-/// of `core` or `alloc` that found it.
+/// As [`print()`], without the innermost frames that only report a failure, or belong to the
+/// function of `core` or `alloc` that found it.
 pub fn print_callers(out: &mut dyn Write, at: (u64, u64)) -> fmt::Result {
     let frames = frames(at);
     let is_caller = |(number, address)| !Frame::new(number, address).is_reporter();
     let first = frames.iter().copied().enumerate().position(is_caller).unwrap_or(0);
-    print_numbered(out, frames.into_iter().enumerate().skip(first))
+    print_from(out, first, frames.into_iter())
 }
 
 /// Prints these frames, innermost first, as [`print()`] does.
 pub fn print_all(out: &mut dyn Write, frames: impl Iterator<Item = usize>) -> fmt::Result {
-    print_numbered(out, frames.enumerate())
+    print_from(out, 0, frames)
 }
 
-fn print_numbered(
-    out: &mut dyn Write,
-    frames: impl Iterator<Item = (usize, usize)>,
-) -> fmt::Result {
+fn print_from(out: &mut dyn Write, first: usize, all: impl Iterator<Item = usize>) -> fmt::Result {
     let mut last = None;
-    for (number, address) in frames {
+    for (number, address) in all.enumerate().skip(first) {
         // A stack that overflowed repeats one frame over and over.
         if last != Some(address) {
             writeln!(out, "  #{number} {}", Frame::new(number, address))?;

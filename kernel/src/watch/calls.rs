@@ -2,47 +2,33 @@
 //!
 //! Reading the stack of a G that waits does not stop the G: it may be readied, run and end, and its
 //! stack may be freed or reused by another G in the middle of the walk. So no word that is read
-//! there is trusted, and no address of the stack window is touched. Each word is looked up in the
-//! page tables and read through the window of physical memory, with interrupts off: a page that is
-//! unmapped meanwhile is not reused before this CPU has answered the shootdown, which it does not
-//! while interrupts are off (`mem::stack`, "TLB shootdown"). The words count only if the G has not
-//! run meanwhile.
+//! there is trusted, and no address of the stack window is touched: so a packed stack stays packed.
+//! Each word is looked up in the page tables and read through the window of physical memory, with
+//! interrupts off: a page that is unmapped meanwhile is not reused before this CPU has answered the
+//! shootdown, which it does not while interrupts are off (`mem::stack`, "TLB shootdown"). The words
+//! count only if the G has not run meanwhile.
 
 use super::backtrace::{self, MAX_FRAMES};
 use super::snapshot::TRIES;
-use crate::arch;
+use crate::arch::{self, text_enum};
 use crate::mem::PHYS_OFFSET;
-use crate::mem::stack::slot;
+use crate::mem::stack::{pack, slot};
 use crate::run::roster;
 use arrayvec::ArrayVec;
-use core::fmt;
 use sched::Status;
 
-/// Why there is no backtrace of a G.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NoBacktrace {
-    /// There is no G of this number, or no more.
-    NoSuchG,
-    /// It runs, so its frames change during the walk.
-    Running,
-}
-
-impl fmt::Display for NoBacktrace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NoBacktrace::NoSuchG => "there is no such G",
-            NoBacktrace::Running => "it runs, so its frames change during the walk",
-        })
+text_enum! {
+    /// Why there is no backtrace of a G.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub error NoBacktrace {
+        NoSuchG => "there is no such G",
+        Running => "it runs, so its frames change during the walk",
     }
 }
 
-impl core::error::Error for NoBacktrace {}
-
-/// The return addresses of the G of this number, innermost first. Does not allocate.
-///
-/// # Errors
-/// [`NoBacktrace`]; also when it ran during every attempt.
+/// The return addresses of the G of this number, innermost first; `Running` also if it ran during
+/// every attempt. Does not allocate.
 pub fn calls(id: u64) -> Result<impl Iterator<Item = usize>, NoBacktrace> {
     let g = roster::find(id).ok_or(NoBacktrace::NoSuchG)?;
     for _ in 0..TRIES {
@@ -72,10 +58,9 @@ fn is_at_rest(status: Status) -> bool {
 /// The return addresses from a context that was saved at `sp` once.
 fn read_calls(sp: usize) -> ArrayVec<usize, MAX_FRAMES> {
     let mut calls = ArrayVec::new();
-    let (rip_at, rbp_at) = arch::saved_at(sp);
     arch::probe_stack();
     let irqs = arch::irq::disable();
-    if let (Some(rip), Some(rbp)) = (read_stack(rip_at), read_stack(rbp_at)) {
+    if let Some((rip, rbp)) = arch::saved(sp, read_stack) {
         // From the stack of an M, where a call is, to that of the G, once.
         let mut may_hop = true;
         let leads_on = |frame, caller| match (slot_of(frame), slot_of(caller)) {
@@ -95,7 +80,7 @@ fn slot_of(address: usize) -> Option<slot::Slot> {
 
 /// A word of a stack, if there is one at this address. Interrupts off.
 fn read_stack(address: usize) -> Option<usize> {
-    slot_of(address).and_then(|_| read_word(address))
+    pack::peek(address as u64).map(|word| word as usize)
 }
 
 /// A word of the kernel's memory, if there is any at this address. Interrupts off.

@@ -1,7 +1,7 @@
 //! What a waiting G waits for: the holder of a lock, or the G that it joins.
 //!
-//! For snapshots, and for `fail::deadlock::cycle`, which walks from a G to the one that it waits for
-//! ([`Waiting`]).
+//! For snapshots, and for `fail::deadlock::cycle`, which walks from a G to the one that it waits
+//! for ([`WaitingG`]).
 //!
 //! # Reading the word of a lock that another G may free
 //!
@@ -82,16 +82,19 @@ pub(crate) fn owner_for(g: &'static G<Task>) -> Option<(Seen, u64)> {
     })
 }
 
+/// If `g` waits for a lock that another G holds: its wait, and that G.
+fn holder(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
+    let (seen, owner) = owner_for(g)?;
+    // SAFETY: read from a lock word whose waiter was there all the time.
+    let is_gone = unsafe { is_gone(owner) };
+    // SAFETY: as above.
+    let owner = unsafe { record(owner) };
+    owner.filter(|_| !is_gone).map(|owner| (seen, owner))
+}
+
 /// The G that `g` waits for, if there is one, with the wait.
 fn blocker(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
-    if let Some((seen, owner)) = owner_for(g) {
-        // SAFETY: read from a lock word whose waiter was there all the time.
-        let is_gone = unsafe { is_gone(owner) };
-        // SAFETY: as above.
-        let owner = unsafe { record(owner) };
-        return owner.filter(|_| !is_gone).map(|owner| (seen, owner));
-    }
-    joined(g)
+    holder(g).or_else(|| joined(g))
 }
 
 /// If `g` joins another: its wait, and that G.
@@ -100,17 +103,18 @@ pub(crate) fn joined(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
         if reason != Reason::Join {
             return None;
         }
-        // A job in the window of stacks is in its worker's own place.
-        match slot::locate(job as u64) {
-            Some((slot, _)) => Some(slot.top() as usize),
+        // A job among the records of stacks is in its worker's own place.
+        match slot::of_record(job as u64) {
+            Some(slot) => Some(slot.record() as usize),
             None => worker_in(read(job + WORKER_WORD)?),
         }
     })?;
     let at = core::ptr::with_exposed_provenance::<G<Task>>(worker);
-    // SAFETY: 1. a joiner waits at the head of a job, which exists as long as it waits. 2. In the
-    // window of stacks, only the places of Gs hold jobs, and a G is the record of its slot, for
-    // ever (`spawn::g_with_stack`). 3. On the heap, a job's head has the address of a G or none
-    // (`spawn::spawn_slow`); a word that is no longer of a head was discarded.
+    // SAFETY: 1. a joiner waits at the head of a job, which exists as long as it waits. 2. Among
+    // the records of stacks, only the places of Gs hold jobs, and a G is the record of its slot,
+    // for ever (`spawn::g_with_stack`). 3. On the heap, a job's head has the address of a G or none
+    // (`spawn::spawn_slow`). 4. If the joiner left while the word was read, the word may be
+    // anything, and `during_wait` has discarded it.
     Some((seen, unsafe { &*at }))
 }
 
@@ -126,8 +130,7 @@ fn read(address: usize) -> Option<usize> {
 
 /// The number of the G that holds the lock that `g` waits for.
 pub(crate) fn holder_of(g: &'static G<Task>) -> Option<u64> {
-    owner_for(g)?;
-    blocker(g).map(|(_, holder)| holder.id())
+    holder(g).map(|(_, holder)| holder.id())
 }
 
 /// Whether that G waits for a G of another program: for a lock of it, or its end.
@@ -138,33 +141,33 @@ pub fn waits_for_another(handle: &GHandle, own: &'static Instance) -> bool {
 
 /// A G that may wait for another.
 #[derive(Clone, Copy)]
-pub struct Waiting(&'static G<Task>);
+pub struct WaitingG(&'static G<Task>);
 
-impl PartialEq for Waiting {
+impl PartialEq for WaitingG {
     fn eq(&self, other: &Self) -> bool {
         core::ptr::eq(self.0, other.0)
     }
 }
 
-impl Waiting {
+impl WaitingG {
     pub fn me() -> Option<Self> {
-        running().map(Waiting)
+        running().map(WaitingG)
     }
 
     pub fn of(handle: &GHandle) -> Option<Self> {
-        handle.get().map(Waiting)
+        handle.get().map(WaitingG)
     }
 
     /// The G that this one waits for, and a stamp of the wait: the same only for the same wait.
-    /// `None` if it does not wait for a G, or if its wait ends by itself, by its deadline or by a
-    /// kill. Also `None` if it holds the lock itself: then the lock was granted to it, and it is
-    /// about to be woken. (A G that locks twice finds that out by itself.)
+    /// `None` if it does not wait for a G, or if its wait can end without that G, by its limit or
+    /// by a kill. Also `None` if it holds the lock itself: then the lock was granted to it, and it
+    /// is about to be woken. (A G that locks twice finds that out by itself.)
     pub fn next(self) -> Option<(u64, Self)> {
         let (seen, next) = blocker(self.0)?;
         let wait = Wait::unpack(seen.waiting);
         let is_granted = core::ptr::eq(self.0, next) && wait.reason != Reason::Join;
-        let ends = wait.has_deadline || is_granted || self.0.kernel.ends_when_woken(self.0.id());
-        (!ends).then(|| (seen.stamp(), Waiting(next)))
+        let ends = wait.is_limited || is_granted || self.0.kernel.ends_when_woken(self.0.id());
+        (!ends).then(|| (seen.stamp(), WaitingG(next)))
     }
 
     pub fn program(self) -> &'static Instance {

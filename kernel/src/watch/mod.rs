@@ -1,9 +1,9 @@
 //! Snapshots, backtraces, traces: what can be seen of the machine while it runs.
 //!
-//! [`snapshot`] reads one G, M, P or the machine while it runs; [`mod@calls`] the stack of a G at rest,
-//! by [`backtrace`], with names from [`symbols`]; [`holder`] which G it waits for. [`trace`] records
-//! the scheduler's events, which come through `run::hooks`, and [`schedtrace`] prints a line now
-//! and then.
+//! [`snapshot`] reads one G, M, P or the machine while it runs; [`mod@calls`] the stack of a G at
+//! rest, by [`backtrace`], with names from [`symbols`]; [`holder`] which G it waits for. [`trace`]
+//! records the scheduler's events, which come through `run::hooks`, and [`schedtrace`] prints a
+//! line now and then.
 
 pub(crate) mod backtrace;
 pub(crate) mod calls;
@@ -13,7 +13,7 @@ pub(crate) mod snapshot;
 pub(crate) mod symbols;
 pub mod trace;
 pub use calls::{NoBacktrace, calls};
-pub use holder::{Waiting, waits_for_another};
+pub use holder::{WaitingG, waits_for_another};
 pub use snapshot::{
-    Bucket, GInfo, GState, Histogram, MInfo, MStats, PInfo, Stats, gs, info, members, ms, stats,
+    Bucket, GInfo, GState, MInfo, MStats, PInfo, Stats, gs, info, members, ms, stats,
 };

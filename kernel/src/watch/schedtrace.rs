@@ -9,13 +9,12 @@
 //! An M that waits on its CPU for work counts as idle, as it does in Go, where it has released its
 //! P; so do spare Ms on no CPU. The latter share one line: a program that once had a thousand
 //! blocking calls leaves a thousand of them.
-//!
-//! Nothing is stopped for a snapshot: two numbers may be of two moments.
 #![forbid(unsafe_code)]
 
 use super::{GInfo, GState, MInfo, PInfo, Stats};
+use crate::run::account::FullAccounting;
 use crate::run::time::{Duration, Instant, sleep_until};
-use crate::run::{MState, door, service};
+use crate::run::{MState, door, service, system};
 use crate::watch;
 use alloc::format;
 use alloc::string::String;
@@ -44,6 +43,7 @@ pub(crate) fn begin(period_ms: Option<u32>, has_detail: bool) {
             sleep_until(next);
         }
     };
+    core::mem::forget(FullAccounting::begin()); // it prints for ever
     if let Err(error) = service::spawn("schedtrace", print) {
         log::warn!("schedtrace: {error}");
     }
@@ -55,10 +55,6 @@ fn time_zero(now_ns: u64) -> u64 {
 }
 
 /// One line about the whole, without its end.
-///
-/// ```
-/// assert!(runnext::schedtrace::line().starts_with("SCHED "));
-/// ```
 #[must_use]
 pub fn line() -> String {
     let seen = Seen::now(Vec::new(), Vec::new());
@@ -67,17 +63,11 @@ pub fn line() -> String {
 }
 
 /// The whole, and a line for each P, for each M that is on a CPU or in a call, and for each G.
-///
-/// ```
-/// assert!(runnext::schedtrace::detail().contains("gcwaiting=false"));
-/// ```
 #[must_use]
 pub fn detail() -> String {
     let mut ms = watch::ms();
     ms.sort_unstable_by_key(|m| m.id);
-    let mut gs = watch::gs();
-    gs.sort_unstable_by_key(|g| g.id);
-    Seen::now(ms, gs).detail()
+    Seen::now(ms, watch::gs()).detail()
 }
 
 struct Seen {
@@ -161,7 +151,11 @@ impl Display for Seen {
             "SCHED {}ms: gomaxprocs={gomaxprocs} idleprocs={idle_ps} threads={} \
              spinningthreads={spinning} needspinning=0 idlethreads={idle_ms} runqueue={global}",
             self.ms_since_start, ms.created,
-        )
+        )?;
+        match system::running().name {
+            "mpn" => Ok(()),
+            name => write!(f, " system={name}"),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Snapshots: one type each for a G, an M, a P and the machine.
 //!
-//! No CPU is stopped for a snapshot, so two values may be of two moments. (The census of `invariant`
-//! has all values of one moment: all CPUs stand still for it.)
+//! No CPU is stopped for a snapshot, so two values may be of two moments. (The census of
+//! `invariant` has all values of one moment: all CPUs stand still for it.)
 //!
 //! - **A G**: records of Gs are never freed, so they can be read whatever the Gs do. A snapshot
 //!   reads the state word, then the fields, then the state word again; if the life ended meanwhile
@@ -15,9 +15,10 @@
 
 use super::holder;
 use crate::arch;
-use crate::run::account::Times;
+use crate::run::account;
 use crate::run::m::{self, MState};
 use crate::run::roster::{ALL, cpu_of};
+use crate::run::task::Times;
 use crate::run::task::{GHandle, Task};
 use crate::run::waiting::{Reason, Wait};
 use crate::run::{CPUS, ProgramId, SCHED, TIMERS, door, present};
@@ -58,10 +59,10 @@ pub struct GInfo {
     pub m: Option<u32>,
     /// Nanoseconds that it was on a CPU.
     pub cpu_ns: u64,
-    /// Nanoseconds that it waited for a CPU.
-    pub queued_ns: u64,
-    /// Nanoseconds that it was parked.
-    pub waiting_ns: u64,
+    /// Nanoseconds that it waited for a CPU; with full accounting (`FullAccounting`).
+    pub queued_ns: Option<u64>,
+    /// Nanoseconds that it was parked; with full accounting.
+    pub waiting_ns: Option<u64>,
     /// How often it has left a CPU.
     pub switches: u64,
 }
@@ -95,9 +96,18 @@ impl fmt::Display for GState {
     }
 }
 
-/// All Gs that live, in no order.
+/// All live Gs, by number.
+///
+/// ```
+/// for g in runnext::tasks::gs() {
+///     runnext::println!("{} {:?} {}", g.id, g.name, g.state);
+/// }
+/// ```
+#[must_use]
 pub fn gs() -> Vec<GInfo> {
-    ALL.iter().filter_map(of_record).collect()
+    let mut gs: Vec<_> = ALL.iter().filter_map(of_record).collect();
+    gs.sort_unstable_by_key(|g| g.id);
+    gs
 }
 
 /// A snapshot of that life of a G, if it is not over.
@@ -109,8 +119,8 @@ pub fn info(handle: &GHandle) -> Option<GInfo> {
 pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
     let info = |g: &'static G<Task>| Some((g.handle_and_status().0, of_record(g)?));
     // The cheap test first; the record may be another program's by the time the snapshot is taken.
-    let is_of = move |g: &&'static G<Task>| g.kernel.program().id() == of;
-    ALL.iter().filter(is_of).filter_map(info).filter(move |(_, info)| info.program == of)
+    let belongs = move |g: &&'static G<Task>| g.kernel.program().id() == of;
+    ALL.iter().filter(belongs).filter_map(info).filter(move |(_, info)| info.program == of)
 }
 
 /// A snapshot of `g`; `None` if it is dead.
@@ -157,8 +167,7 @@ fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInf
         switches: task.account.switches(),
     };
     // Last: if the life is not over here, all fields above are of this life, too.
-    // SAFETY: `status` says that this life has begun; the closure is true only if it is not over.
-    let (name, site) = unsafe { task.label.get(|| handle.get().is_some()) }?;
+    let (name, site) = task.label(|| handle.get().is_some())?;
     Some(GInfo { name, site, ..info })
 }
 
@@ -183,7 +192,7 @@ pub struct MInfo {
     pub state: MState,
     /// The addresses of its stack.
     pub stack: Range<u64>,
-    /// The number of the G whose call is on it, or was last.
+    /// The number of the G that has left its CPU with it, in a call, or did so last.
     pub g: u64,
 }
 
@@ -192,7 +201,7 @@ pub fn ms() -> Vec<MInfo> {
     let info = |m: &'static m::M| MInfo {
         id: m.id(),
         state: m.state(),
-        stack: m.stack.clone(),
+        stack: m.stack(),
         g: m.g.get().map_or(0, G::id),
     };
     m::all().map(info).collect()
@@ -234,7 +243,11 @@ pub struct PInfo {
     pub steals: u64,
     /// How many Gs it stole in all.
     pub stolen: u64,
-    /// Nanoseconds for which Gs ran on it, up to its last switch.
+    /// How many rings of Ms it has searched, under `system=distributed`.
+    pub scanned: u64,
+    /// How often it took the lock of the one queue, under the systems that have one.
+    pub locked: u64,
+    /// Nanoseconds for which Gs ran on it, the present run included.
     pub run_ns: u64,
     /// Nanoseconds for which it was halted.
     pub idle_ns: u64,
@@ -248,12 +261,12 @@ impl PInfo {
         let (m, g) = present(index);
         PInfo {
             is_idle: SCHED.is_idle(index),
-            queued: slot.queued(),
+            queued: slot.ring().len(),
             sleepers: TIMERS.waiting(index),
             m,
             g,
             slices: slot.tick(),
-            switches: cpu.times.queue_wait.total(),
+            switches: cpu.times.switches.get(),
             preemptions,
             ticks,
             halts: cpu.counters.halts.get(),
@@ -263,6 +276,8 @@ impl PInfo {
             retakes: cpu.counters.retakes.get(),
             steals: slot.steals(),
             stolen: slot.stolen(),
+            scanned: slot.scanned(),
+            locked: slot.queue_locks(),
             run_ns: cpu.times.run_ns(),
             idle_ns: cpu.times.idle_ns(),
         }
@@ -283,12 +298,14 @@ pub struct Stats {
     pub spinning: usize,
     /// Gs in the global queue.
     pub global: usize,
+    /// How often a CPU found the lock of that queue taken: spin hints while it waited.
+    pub lock_spins: u64,
     /// The Ms.
     pub ms: MStats,
-    /// How long runnable Gs waited until they ran.
-    pub queue_wait: Histogram,
-    /// How long Gs ran before they left their CPU.
-    pub on_cpu: Histogram,
+    /// How long runnable Gs waited until they ran; with full accounting (`FullAccounting`).
+    pub queue_wait: Option<Vec<Bucket>>,
+    /// How long Gs ran before they left their CPU; with full accounting.
+    pub on_cpu: Option<Vec<Bucket>>,
     /// Each CPU and its P, by index.
     pub cpus: Vec<PInfo>,
 }
@@ -304,8 +321,10 @@ impl Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MStats {
-    /// All Ms ever created; none is freed.
+    /// All Ms that there are: those ever created, less those that `system=1to1` has freed.
     pub created: u64,
+    /// How many were ever made.
+    pub made: u64,
     /// Ms that wait to be used again.
     pub spare: u64,
     /// Ms that are away from all CPUs, each with a G in a blocking call.
@@ -316,10 +335,10 @@ pub struct MStats {
 pub fn stats() -> Stats {
     let (created, ended) = door::created_and_ended();
     let (ms, spare, blocked) = m::count();
-    let [mut queue_wait, mut on_cpu] = [Histogram::default(), Histogram::default()];
+    let (mut queue_wait, mut on_cpu) = (Vec::new(), Vec::new());
     for cpu in &CPUS[..arch::num_cpus()] {
-        cpu.times.queue_wait.for_each(|from_ns, count| queue_wait.add(from_ns, count));
-        cpu.times.on_cpu.for_each(|from_ns, count| on_cpu.add(from_ns, count));
+        cpu.times.queue_wait.for_each(|from_ns, count| add(&mut queue_wait, from_ns, count));
+        cpu.times.on_cpu.for_each(|from_ns, count| add(&mut on_cpu, from_ns, count));
     }
     let counts = SCHED.counts();
     Stats {
@@ -328,28 +347,25 @@ pub fn stats() -> Stats {
         gomaxprocs: SCHED.limit().min(arch::num_cpus()),
         spinning: counts.spinning,
         global: counts.global,
-        ms: MStats { created: ms, spare, blocked },
-        queue_wait,
-        on_cpu,
+        lock_spins: SCHED.lock_spins(),
+        ms: MStats { created: ms, made: m::made(), spare, blocked },
+        queue_wait: account::is_full().then_some(queue_wait),
+        on_cpu: account::is_full().then_some(on_cpu),
         cpus: (0..arch::num_cpus()).map(PInfo::of).collect(),
     }
 }
 
-/// Counts of times by size: each bucket counts times from its lower bound to less than twice that.
+/// A bucket of a histogram: counts times from `from_ns` to less than twice that. Lists of buckets
+/// are sorted by time and have no empty ones.
 ///
 /// ```
 /// use runnext::prelude::*;
+/// let _full = runnext::stats::FullAccounting::begin();
 /// go(yield_now).join().unwrap();
-/// for bucket in stats().on_cpu.buckets() {
+/// for bucket in stats().on_cpu.unwrap_or_default() {
 ///     runnext::println!("{:>10} ns and more: {}", bucket.from_ns, bucket.count);
 /// }
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Histogram {
-    buckets: Vec<Bucket>,
-}
-
-/// One row of a [`Histogram`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bucket {
@@ -359,35 +375,11 @@ pub struct Bucket {
     pub count: u64,
 }
 
-impl Histogram {
-    /// The buckets that are not empty, shortest times first.
-    pub fn buckets(&self) -> &[Bucket] {
-        &self.buckets
-    }
-
-    /// The number of times counted.
-    pub fn total(&self) -> u64 {
-        self.buckets.iter().map(|bucket| bucket.count).sum()
-    }
-
-    /// The bucket that holds the time below which that share of all times are: `(1, 2)` is the
-    /// median, `(99, 100)` all but the longest hundredth. None if nothing was counted.
-    pub fn quantile(&self, (part, of): (u64, u64)) -> Option<Bucket> {
-        let mut left = self.total().checked_mul(part)? / of.max(1);
-        let holds = |bucket: &&Bucket| {
-            let is_in = left < bucket.count;
-            left = left.saturating_sub(bucket.count);
-            is_in
-        };
-        self.buckets.iter().find(holds).or(self.buckets.last()).copied()
-    }
-
-    fn add(&mut self, from_ns: u64, count: u64) {
-        match self.buckets.binary_search_by_key(&from_ns, |bucket| bucket.from_ns) {
-            Ok(at) => self.buckets[at].count += count,
-            Err(at) if count != 0 => self.buckets.insert(at, Bucket { from_ns, count }),
-            Err(_) => {}
-        }
+fn add(buckets: &mut Vec<Bucket>, from_ns: u64, count: u64) {
+    match buckets.binary_search_by_key(&from_ns, |bucket| bucket.from_ns) {
+        Ok(at) => buckets[at].count += count,
+        Err(at) if count != 0 => buckets.insert(at, Bucket { from_ns, count }),
+        Err(_) => {}
     }
 }
 
@@ -397,26 +389,11 @@ mod tests {
 
     #[test]
     fn buckets_of_all_cpus_are_added_up_in_order() {
-        let mut histogram = Histogram::default();
+        let mut buckets = Vec::new();
         for (from_ns, count) in [(8, 1), (2, 5), (8, 2), (4, 0)] {
-            histogram.add(from_ns, count);
+            add(&mut buckets, from_ns, count);
         }
-        let rows = histogram.buckets().iter().map(|bucket| (bucket.from_ns, bucket.count));
+        let rows = buckets.iter().map(|bucket| (bucket.from_ns, bucket.count));
         assert!(rows.eq([(2, 5), (8, 3)]));
-        assert_eq!(histogram.total(), 8);
-    }
-
-    #[test]
-    fn quantiles_name_the_bucket_that_holds_them() {
-        let mut histogram = Histogram::default();
-        assert_eq!(histogram.quantile((1, 2)), None);
-        for (from_ns, count) in [(1, 50), (2, 49), (1024, 1)] {
-            histogram.add(from_ns, count);
-        }
-        let at = |part| histogram.quantile((part, 100)).map(|bucket| bucket.from_ns);
-        assert_eq!(
-            [at(0), at(49), at(50), at(98), at(99), at(100)],
-            [1, 1, 2, 2, 1024, 1024].map(Some)
-        );
     }
 }

@@ -1,8 +1,8 @@
 //! Names for addresses, from the kernel's own ELF file.
 //!
 //! The loader leaves the file in memory; its symbol table is scanned in place, without allocating,
-//! because the users are the panic path and fault reports (`backtrace.rs`). The file is not trusted:
-//! a wild pointer may have hit it before a name is looked up.
+//! because the users are the panic path and fault reports (`backtrace.rs`). The file is not
+//! trusted: a wild pointer may have hit it before a name is looked up.
 
 use core::fmt::{self, Write};
 use object::LittleEndian as LE;
@@ -77,7 +77,6 @@ impl<'a> Symbols<'a> {
         (!table.is_empty()).then_some(Symbols(table))
     }
 
-    /// The function that `address` is in.
     pub fn lookup(&self, address: usize) -> Option<Symbol<'a>> {
         let mut best = None;
         for symbol in self.0.iter() {

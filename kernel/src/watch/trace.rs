@@ -4,11 +4,11 @@
 //! `trace=` on the command line, and no [`start`]) recording is the test of one flag, and on the
 //! path of a switch not even that: the switch tests one word for all that is rare
 //! (`preempt::Attention`), and this is one bit of it. Otherwise an event is 16 bytes ([`Event`]) in
-//! the ring of its CPU (`run::ring`); the oldest is overwritten, and overwritten events are counted.
+//! the ring of its CPU (`run::ring`); overwritten events are counted.
 //!
-//! A ring is written by its own CPU, with interrupts off. The report of a panic shows the last events
-//! ([`last`]); they are printed at the end (`dump`), hashed so that two runs can be compared by a
-//! line per CPU (`hash`), or written out while the machine runs ([`stream`]).
+//! A ring is written by its own CPU, with interrupts off. The report of a panic shows the last
+//! events ([`last`]); they are printed at the end (`dump`), hashed so that two runs can be compared
+//! by a line per CPU (`hash`), or written out while the machine runs ([`stream`]).
 //!
 //! # Reproducible events
 //!
@@ -24,12 +24,13 @@ mod wire;
 pub(crate) use crate::run::{Event, Kind, What};
 pub(crate) use stream::{abandon, ask};
 
+use crate::arch::text_enum;
+use crate::run::account::FullAccounting;
 use crate::run::preempt::Attention;
 use crate::run::ring::{RINGS, Ring, Slot};
 use crate::watch::{self, PInfo};
 use crate::{arch, run};
 use alloc::vec::Vec;
-use core::fmt;
 use core::panic::Location;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -122,20 +123,16 @@ pub(crate) fn begin(choice: TraceChoice, events: Option<usize>) {
         // Armed again each time, as another interrupt may have ended the halt; but not when its
         // time has come, or it would fire into the first G.
         if arch::has_timer() {
-            arch::arm_timer(deadline_ns);
+            arch::arm_timer(arch::cycles_at(deadline_ns));
             arch::wait_for_interrupt();
         } else {
             arch::relax();
         }
     }
     ZERO.store(arch::cycles(), Relaxed);
-    if choice == TraceChoice::Stream
-        && let Some(mut stream) = stream::STREAM.try_lock()
-    {
-        return match stream.open(ZERO.load(Relaxed)) {
-            Ok(()) => begin_stream(&mut stream),
-            Err(error) => log::error!("trace: {error}"),
-        };
+    if choice == TraceChoice::Stream {
+        return begin_stream(|| ZERO.load(Relaxed))
+            .unwrap_or_else(|error| log::error!("trace: {error}"));
     }
     let is_hashed = matches!(choice, TraceChoice::Hash | TraceChoice::Dump);
     IS_HASHED.store(is_hashed, Relaxed);
@@ -151,10 +148,8 @@ pub(crate) fn begin_draining() {
     }
 }
 
-/// Writes events out from now on, while the machine runs; by a G.
-///
-/// # Errors
-/// [`StartError`]; nothing has been started then.
+/// Writes events out from now on, while the machine runs; by a G. After an error nothing has been
+/// started.
 ///
 /// ```no_run
 /// use runnext::{prelude::*, trace};
@@ -164,16 +159,10 @@ pub(crate) fn begin_draining() {
 /// # Ok::<(), trace::StartError>(())
 /// ```
 pub fn start() -> Result<(), StartError> {
-    // One at a time; a second caller meanwhile gets an error.
-    let mut stream = stream::STREAM.try_lock().ok_or(StartError::IsOn)?;
-    if IS_ON.load(Relaxed) || IS_HASHED.load(Relaxed) {
-        return Err(StartError::IsOn);
-    }
-    give_rings()?;
-    stream::let_others_settle();
-    stream.open(arch::cycles())?;
-    begin_stream(&mut stream);
-    drop(stream);
+    begin_stream(|| {
+        stream::let_others_settle();
+        arch::cycles()
+    })?;
     stream::spawn_drainer();
     Ok(())
 }
@@ -193,29 +182,16 @@ pub fn stop() -> bool {
     was_on
 }
 
-/// Why events cannot be written out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StartError {
-    /// Tracing is on already.
-    IsOn,
-    /// There is no memory for the rings.
-    NoMemory,
-    /// There is no port to write them to: neither a debug console nor a second serial port.
-    NoPort,
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            StartError::IsOn => "events are recorded already",
-            StartError::NoMemory => "no memory for the events",
-            StartError::NoPort => "no debug console or second serial port to write events to",
-        })
+text_enum! {
+    /// Why events cannot be written out.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub error StartError {
+        IsOn => "events are recorded already",
+        NoMemory => "no memory for the events",
+        NoPort => "no debug console to write events to",
     }
 }
-
-impl core::error::Error for StartError {}
 
 fn give_rings() -> Result<(), StartError> {
     let len = CAPACITY.load(Relaxed);
@@ -230,17 +206,26 @@ fn give_rings() -> Result<(), StartError> {
     Ok(())
 }
 
-fn begin_stream(stream: &mut stream::Stream) {
+/// `zero` gives the time origin, if this is the first stream.
+fn begin_stream(zero: impl FnOnce() -> u64) -> Result<(), StartError> {
+    // One at a time; a second caller meanwhile gets an error.
+    let mut stream = stream::STREAM.try_lock().ok_or(StartError::IsOn)?;
+    if IS_ON.load(Relaxed) || IS_HASHED.load(Relaxed) {
+        return Err(StartError::IsOn);
+    }
+    give_rings()?;
+    stream.open(zero())?;
     let mut cpus = watch::stats().cpus;
     let time = counting(&mut cpus, || {
         switch_on(Attention::TRACE);
         arch::cycles()
     });
     stream.write_present(time, &cpus);
+    Ok(())
 }
 
-/// Switches tracing on or off, and stores what each CPU has counted by then. An interrupt of this CPU
-/// in between would be counted and have no event, or the reverse; the others have settled.
+/// Switches tracing on or off, and stores what each CPU has counted by then. An interrupt of this
+/// CPU in between would be counted and have no event, or the reverse; the others have settled.
 fn counting<R>(cpus: &mut [PInfo], switch: impl FnOnce() -> R) -> R {
     arch::probe_stack();
     let irqs = arch::irq::disable();
@@ -251,14 +236,20 @@ fn counting<R>(cpus: &mut [PInfo], switch: impl FnOnce() -> R) -> R {
 }
 
 fn switch_on(attention: u32) {
+    core::mem::forget(FullAccounting::begin()); // until `switch_off`
     IS_ON.store(true, Release); // publishes the rings' memory; pairs with `event_now`
-    run::ask_for_attention(attention);
+    run::all_slices().for_each(|slices| slices.attention.set(attention));
 }
 
 /// False if tracing was off.
 fn switch_off() -> bool {
-    run::spare_attention(Attention::TRACE | Attention::HASH);
-    IS_ON.swap(false, Relaxed)
+    let bits = Attention::TRACE | Attention::HASH;
+    run::all_slices().for_each(|slices| slices.attention.clear(bits));
+    let was_on = IS_ON.swap(false, Relaxed);
+    if was_on {
+        FullAccounting::end();
+    }
+    was_on
 }
 
 /// The end of the program: stops tracing, and writes the requested output. For `hash` and `dump` a

@@ -8,10 +8,11 @@
 pub mod gref;
 
 use crate::run::permit::Permit;
+use crate::run::sys::IrqLock;
 pub(crate) use crate::run::waiting::deadline_after;
 pub use crate::run::waiting::{Reason, Wait};
 use loom::sync::Notify;
-use loom::sync::atomic::{AtomicUsize, Ordering::*};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ struct G {
     // Not `unpark`: loom's also wakes a thread that waits for a mutex.
     notify: Notify,
     permit: Permit,
+    limit_over: AtomicBool,
     name: u64,
 }
 
@@ -38,6 +40,7 @@ loom::thread_local! {
         state: AtomicUsize::new(RUNNING),
         notify: Notify::new(),
         permit: Permit::default(),
+        limit_over: AtomicBool::new(false),
         name: new_name(),
     });
 }
@@ -133,6 +136,10 @@ pub fn now_ns() -> u64 {
     now
 }
 
+pub fn clock_uncertainty_ns() -> u64 {
+    0
+}
+
 pub fn this() -> GHandle {
     CURRENT.with(|g| GHandle(g.clone()))
 }
@@ -156,7 +163,21 @@ pub fn park() {
 #[derive(Clone, Copy)]
 pub struct IrqState;
 
-pub fn park_from(_: IrqState, _: GHandle) {
+impl IrqState {
+    pub const ON: IrqState = IrqState;
+}
+
+/// As on the machine: no state before the G is parked, and the lock is freed after that.
+pub fn begin_wait(_: Wait) -> GHandle {
+    this()
+}
+
+/// # Safety
+/// The caller holds the lock.
+pub unsafe fn park_unlock<T>(_: IrqState, g: GHandle, _: Reason, lock: &IrqLock<T>) {
+    g.0.state.store(PARKING, Relaxed);
+    // SAFETY: the caller's promise.
+    unsafe { lock.open() };
     park();
 }
 
@@ -165,8 +186,27 @@ pub fn ready_from(_: IrqState, g: GHandle) {
 }
 
 /// Time does not pass while anybody can run: the deadline comes at once.
-pub fn park_until(_: u64) -> bool {
-    CURRENT.with(|g| g.state.swap(RUNNING, AcqRel) == WOKEN)
+pub fn park_until(deadline_ns: u64) -> bool {
+    if deadline_ns != u64::MAX {
+        return CURRENT.with(|g| g.state.swap(RUNNING, AcqRel) == WOKEN);
+    }
+    // As in `run::proc`.
+    loom::sync::atomic::fence(SeqCst);
+    if CURRENT.with(|g| g.limit_over.load(SeqCst)) {
+        cancel_park();
+        return false;
+    }
+    park();
+    !CURRENT.with(|g| g.limit_over.load(SeqCst))
+}
+
+pub fn end_limit(GHandle(g): &GHandle) {
+    g.limit_over.store(true, SeqCst);
+    loom::sync::atomic::fence(SeqCst);
+}
+
+pub fn set_limit_over(is_over: bool) {
+    CURRENT.with(|g| g.limit_over.store(is_over, SeqCst));
 }
 
 pub fn cancel_park() -> bool {

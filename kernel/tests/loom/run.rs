@@ -12,6 +12,8 @@ pub(crate) mod permit;
 #[path = "../../src/run/record.rs"]
 pub mod record;
 pub(crate) mod sys;
+#[path = "../../src/run/time.rs"]
+pub mod time;
 #[path = "../../src/run/waiting.rs"]
 pub mod waiting;
 

@@ -5,8 +5,8 @@ use loom::sync::{Mutex, MutexGuard};
 use std::mem::transmute;
 
 pub(crate) use crate::run::door::{
-    GHandle, Reason, Wait, begin_park, cancel_park, die, is_gone, is_killed, look_for_cycle, me,
-    now_ns, park, park_from, park_until, ready, ready_from, this,
+    GHandle, Reason, Wait, begin_park, begin_wait, cancel_park, die, end_limit, is_gone, is_killed,
+    look_for_cycle, me, now_ns, park, park_unlock, park_until, ready, ready_from, this,
 };
 pub(crate) use loom::cell::{Cell, UnsafeCell};
 pub(crate) use loom::hint::spin_loop as relax;
@@ -30,7 +30,7 @@ pub(crate) fn may_spin() -> bool {
 }
 
 /// Keeps loom's guard itself, so that it can be held without one.
-pub(crate) struct IrqLock<T> {
+pub struct IrqLock<T> {
     mutex: Mutex<()>,
     guard: std::cell::Cell<Option<MutexGuard<'static, ()>>>,
     value: std::cell::UnsafeCell<T>,
@@ -47,15 +47,11 @@ impl<T> IrqLock<T> {
         IrqLock { mutex: Mutex::new(()), guard, value }
     }
 
-    pub(crate) fn hold(&self) -> IrqState {
+    pub(crate) fn hold(&self, disable: impl FnOnce() -> IrqState) -> IrqState {
         let guard = self.mutex.lock().unwrap();
         // SAFETY: `open` drops it, and whoever holds the lock has a reference to us.
         self.guard.set(Some(unsafe { transmute::<MutexGuard<'_, ()>, MutexGuard<'_, ()>>(guard) }));
-        IrqState
-    }
-
-    pub(crate) fn hold_with_irqs_on(&self) -> IrqState {
-        self.hold()
+        disable()
     }
 
     pub(crate) unsafe fn open(&self) {
@@ -70,6 +66,10 @@ impl<T> IrqLock<T> {
 /// There are no interrupts in a model.
 pub(crate) mod irq {
     pub(crate) use crate::run::door::IrqState;
+
+    pub(crate) fn disable() -> IrqState {
+        IrqState
+    }
 
     pub(crate) fn restore(_: IrqState) {}
 

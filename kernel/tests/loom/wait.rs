@@ -2,6 +2,8 @@
 
 #[path = "../../src/wait/held.rs"]
 pub(crate) mod held;
+#[path = "../../src/wait/limit.rs"]
+pub mod limit;
 #[path = "../../src/wait/mutex.rs"]
 pub(crate) mod mutex;
 #[path = "../../src/wait/poison.rs"]

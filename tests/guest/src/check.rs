@@ -49,7 +49,7 @@ pub fn run(checks: &[Check]) {
     }
 }
 
-/// Whether the machine is unkind on purpose (`chaos=`): then a check that counts
+/// Whether the machine preempts and delays at random (`chaos=`): then a check that counts
 /// ticks, hand-overs or who is first has nothing to say.
 pub fn chaos_on() -> bool {
     runnext::internals::chaos::is_on()

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use runnext::internals::park::abandon_locks;
 use runnext::prelude::*;
 use runnext::program::{Ended, Run, start};
-use runnext::sync::{Condvar, LockError, LockTimeoutError, Mutex, RwLock, TryLockError};
+use runnext::sync::{Condvar, LockError, Mutex, RwLock};
 use runnext::tasks::{self, GState};
 use runnext::waiting::Reason;
 
@@ -24,6 +24,8 @@ runnext::main!(c_self_join, c_self_join);
 runnext::main!(c_large_join, c_large_join);
 runnext::main!(c_sound, c_sound);
 runnext::main!(c_timed, c_timed);
+runnext::main!(c_join_timed, c_join_timed);
+runnext::main!(c_cancelled, c_cancelled);
 
 fn main() {
     let busy = started("c_busy");
@@ -35,6 +37,8 @@ fn main() {
         a_join_of_a_g_with_a_large_closure_is_a_link,
         sound_orders_are_not_reported,
         a_wait_with_a_limit_is_no_link,
+        a_join_with_a_limit_is_no_link,
+        a_wait_under_a_context_is_no_link,
         a_waiting_g_says_who_holds_the_lock,
         locks_of_one_that_is_gone_never_open,
         who_waits_for_one_that_is_gone_is_woken,
@@ -246,7 +250,7 @@ fn c_timed() {
             let _d = D.lock();
             meet(&CAME, 2);
             // The other waits by now or will; that is a link. This is none.
-            assert!(C.lock_timeout(Duration::from_millis(2)).is_err());
+            assert!(C.lock_until(Duration::from_millis(2)).is_err());
         });
         check::join_all([patient, hasty]);
         assert_eq!(*D.lock().expect("no holder panics"), round);
@@ -255,6 +259,63 @@ fn c_timed() {
 
 fn a_wait_with_a_limit_is_no_link() {
     assert_eq!(started("c_timed").wait(), Ended::Code(0));
+}
+
+/// Two that join each other, of which one gives up.
+fn c_join_timed() {
+    for _ in 0..4 {
+        let (tx, rx) = chan::bounded::<JoinHandle<()>>(1);
+        let (told, gave_up) = chan::bounded(1);
+        let hasty = named("hasty", move || {
+            let other = rx.recv().expect("it is sent");
+            other.join_until(Duration::from_millis(50)).is_err()
+        });
+        let patient = named("patient", move || told.send(hasty.join()).expect("it is received"));
+        tx.send(patient).expect("it waits");
+        assert_eq!(gave_up.recv(), Ok(Ok(true)));
+    }
+}
+
+fn a_join_with_a_limit_is_no_link() {
+    assert_eq!(started("c_join_timed").wait(), Ended::Code(0));
+}
+
+/// As `c_timed` and `c_join_timed`, but a third G ends the waits.
+fn c_cancelled() {
+    static C: Mutex<u32> = Mutex::new(0);
+    static D: Mutex<u32> = Mutex::new(0);
+    for round in 1..=8 {
+        static CAME: AtomicUsize = AtomicUsize::new(0);
+        let context = Context::new();
+        let patient = named("patient", || {
+            let _c = C.lock();
+            meet(&CAME, 2);
+            *D.lock().expect("no holder panics") += 1;
+        });
+        let limited = named("limited", {
+            let context = context.clone();
+            move || {
+                let _d = D.lock();
+                meet(&CAME, 2);
+                assert!(C.lock_until(&context).is_err());
+            }
+        });
+        let (tx, rx) = chan::bounded::<JoinHandle<()>>(1);
+        let joins = named("joins", {
+            let context = context.clone();
+            move || drop(rx.recv().expect("it is sent").join_until(&context))
+        });
+        let joined = named("is joined", move || joins.join().expect("no panic"));
+        tx.send(joined).expect("it waits");
+        sleep(Duration::from_millis(20)); // so that all of them wait
+        context.cancel();
+        check::join_all([patient, limited]);
+        assert_eq!(*D.lock().expect("no holder panics"), round);
+    }
+}
+
+fn a_wait_under_a_context_is_no_link() {
+    assert_eq!(started("c_cancelled").wait(), Ended::Code(0));
 }
 
 fn a_waiting_g_says_who_holds_the_lock() {
@@ -301,10 +362,10 @@ fn locks_of_one_that_is_gone_never_open() {
         assert!(matches!(R.write(), Err(LockError::Abandoned)));
         // With limits, and without waiting at all.
         let limit = Duration::from_secs(3600);
-        assert!(matches!(M.lock_timeout(limit), Err(LockTimeoutError::Abandoned)));
-        assert!(matches!(R.read_timeout(limit), Err(LockTimeoutError::Abandoned)));
-        assert!(matches!(R.try_write(), Err(TryLockError::Abandoned)));
-        assert!(matches!(M.try_lock(), Err(TryLockError::Abandoned)));
+        assert!(matches!(M.lock_until(limit), Err(LockError::Abandoned)));
+        assert!(matches!(R.read_until(limit), Err(LockError::Abandoned)));
+        assert!(matches!(R.try_write(), Err(LockError::Abandoned)));
+        assert!(matches!(M.try_lock(), Err(LockError::Abandoned)));
         M.clear_poison();
         R.clear_poison();
     }
@@ -325,11 +386,11 @@ fn who_waits_for_one_that_is_gone_is_woken() {
     const HOUR: Duration = Duration::from_secs(3600);
     let at_locks: [Way; 6] = [
         |l| matches!(l.m.lock(), Err(LockError::Abandoned)),
-        |l| matches!(l.m.lock_timeout(HOUR), Err(LockTimeoutError::Abandoned)),
+        |l| matches!(l.m.lock_until(HOUR), Err(LockError::Abandoned)),
         |l| matches!(l.r.read(), Err(LockError::Abandoned)),
-        |l| matches!(l.r.read_timeout(HOUR), Err(LockTimeoutError::Abandoned)),
+        |l| matches!(l.r.read_until(HOUR), Err(LockError::Abandoned)),
         |l| matches!(l.r.write(), Err(LockError::Abandoned)),
-        |l| matches!(l.r.write_timeout(HOUR), Err(LockTimeoutError::Abandoned)),
+        |l| matches!(l.r.write_until(HOUR), Err(LockError::Abandoned)),
     ];
     // When these are notified they want the mutex.
     let at_condvar: [Way; 4] = [
@@ -418,5 +479,5 @@ fn a_lock_of_an_abandoned_g_never_opens() {
     let waits = go(|| matches!(HOGGED.lock(), Err(LockError::Abandoned)));
     assert_eq!(run.wait(), Ended::Code(0));
     assert_eq!(waits.join(), Ok(true), "it waited, and was told");
-    assert!(matches!(HOGGED.try_lock(), Err(TryLockError::Abandoned)));
+    assert!(matches!(HOGGED.try_lock(), Err(LockError::Abandoned)));
 }

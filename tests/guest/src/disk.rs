@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use runnext::disk::{self, DeviceError, DiskError};
 use runnext::fs::{self, FsError};
 use runnext::internals::drivers::virtio::slots::SLOTS;
-use runnext::internals::drivers::virtio_blk::{self, Job, SECTOR, SLOT_BYTES};
+use runnext::internals::drivers::virtio_blk::{self, Command, SECTOR, SLOT_BYTES};
 use runnext::prelude::*;
 
 runnext::main!(disk, main);
@@ -77,7 +77,7 @@ fn sum(bytes: &[u8]) -> u32 {
 
 fn contents_are_the_same_both_ways() {
     let parked = fs::read(PATTERN).expect("by the poller");
-    let blocked = fs::read_blocking(PATTERN).expect("as a blocking call");
+    let blocked = blocking(|| fs::read(PATTERN)).expect("as a blocking call");
     assert_eq!(parked.len(), 1 << 20);
     assert_pattern(&parked, 0);
     assert_pattern(&blocked, 0);
@@ -90,7 +90,7 @@ fn a_blocking_read_hands_its_p_off_and_a_polled_one_does_not() {
     assert_eq!(handoffs(), before, "a G that parks keeps no M");
     // Not for each: an answer may be there before the call has to wait.
     let is_handed_off = (0..5000).any(|_| {
-        disk::read_at_blocking(0, &mut bytes).expect("as a blocking call");
+        blocking(|| disk::read_at(0, &mut bytes)).expect("as a blocking call");
         handoffs() > before
     });
     assert!(is_handed_off, "an M that waits leaves its P");
@@ -138,7 +138,7 @@ fn reads_past_the_end_are_refused() {
     for offset in [size - 511, size, size + 1, u64::MAX - 5] {
         let error = DiskError::PastEnd { offset, bytes: 512, size };
         assert_eq!(disk::read_at(offset, &mut bytes), Err(error));
-        assert_eq!(disk::read_at_blocking(offset, &mut bytes), Err(error));
+        assert_eq!(blocking(|| disk::read_at(offset, &mut bytes)), Err(error));
     }
     println!("{}", disk::read_at(size, &mut bytes).expect_err("past the end"));
 }
@@ -148,7 +148,7 @@ fn files_that_are_not_there_are_named() {
         assert_eq!(fs::read(path), Err(FsError::NotFound(path.into())));
     }
     let text = fs::read("/poems/./g.txt").expect("another way to write it");
-    assert_eq!(text, fs::read_blocking("poems/g.txt").expect("the plain way"));
+    assert_eq!(text, blocking(|| fs::read("poems/g.txt")).expect("the plain way"));
 }
 
 fn what_was_written_is_read() {
@@ -163,7 +163,7 @@ fn what_was_written_is_read() {
     let mut read = vec![0; length];
     disk::read_at(start, &mut read).expect("a read");
     assert!(read == new, "what was written differs from what is read");
-    disk::write_at_blocking(start, &old).expect("a write");
+    blocking(|| disk::write_at(start, &old)).expect("a write");
     assert_pattern(&fs::read(PATTERN).expect("the pattern"), 0);
 }
 
@@ -196,7 +196,7 @@ fn the_device_does_not_know_everything() {
     let deadline = (Instant::now() + Duration::from_secs(60)).as_nanos();
     let disk = this_disk();
     let mut request = disk.request(deadline).expect("a slot");
-    let beyond = Job::Read(disk.sectors + 8, SECTOR);
+    let beyond = Command::Read(disk.sectors + 8, SECTOR);
     assert_eq!(request.run(beyond, deadline), Err(virtio_blk::Failure::Device(DeviceError::Io)));
 }
 
@@ -219,12 +219,12 @@ fn every_call_says_that_there_is_no_disk() {
     let mut bytes = [0; 512];
     assert_eq!(disk::size(), Err(DiskError::NoDisk));
     assert_eq!(disk::read_at(0, &mut bytes), Err(DiskError::NoDisk));
-    assert_eq!(disk::read_at_blocking(0, &mut bytes), Err(DiskError::NoDisk));
+    assert_eq!(blocking(|| disk::read_at(0, &mut bytes)), Err(DiskError::NoDisk));
     assert_eq!(disk::write_at(0, &bytes), Err(DiskError::NoDisk));
     assert_eq!(disk::flush(), Err(DiskError::NoDisk));
     assert_eq!(fs::list(), Err(FsError::Disk(DiskError::NoDisk)));
     assert_eq!(fs::read("welcome.txt"), Err(FsError::Disk(DiskError::NoDisk)));
-    println!("{}", fs::read_blocking("welcome.txt").expect_err("no disk"));
+    println!("{}", blocking(|| fs::read("welcome.txt")).expect_err("no disk"));
 }
 
 /// The sector that the host has made unreadable.
@@ -236,7 +236,7 @@ fn a_sector_that_cannot_be_read_is_an_error() {
     let error = DiskError::Device(DeviceError::Io);
     let (at, mut bytes) = (bad_sector() * SECTOR as u64, [0; 512]);
     assert_eq!(disk::read_at(at, &mut bytes), Err(error));
-    assert_eq!(disk::read_at_blocking(at, &mut bytes), Err(error));
+    assert_eq!(blocking(|| disk::read_at(at, &mut bytes)), Err(error));
     assert_eq!(fs::read(PATTERN), Err(FsError::Disk(error)));
     println!("{error}");
 }

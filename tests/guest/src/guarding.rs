@@ -82,7 +82,7 @@ fn a_lock_that_is_not_freed_is_reported_for_whoever_spins() {
     wait_until(|| watchdog::counts().ends >= before.ends + 2);
 }
 
-/// There is no guard any more when it wakes, and nobody else to come.
+/// While all CPUs are halted no CPU is watched, so the CPU that wakes must arrange for it itself.
 fn a_cpu_that_wakes_an_idle_machine_and_gets_stuck_is_reported() {
     if num_cpus() == 1 {
         return;
@@ -94,8 +94,8 @@ fn a_cpu_that_wakes_an_idle_machine_and_gets_stuck_is_reported() {
     assert_eq!(watchdog::counts().reports, before.reports + 1, "once an incident");
 }
 
-/// Who sleeps comes out of a halt and stands guard: for one look, at which all CPUs
-/// are found idle. So however long it sleeps, there are no more looks than posts.
+/// The CPU that wakes up arms a watchdog for one check, which finds all CPUs idle and stops.
+/// So the number of checks does not grow with the time that the machine sleeps.
 fn an_idle_machine_is_not_looked_at() {
     sleep(Duration::from_secs(2));
     let before = watchdog::counts();
@@ -103,8 +103,8 @@ fn an_idle_machine_is_not_looked_at() {
     let ticks_before = ticks();
     sleep(Duration::from_secs(20));
     let looks = watchdog::counts().looks - before.looks;
-    assert!(looks <= 2, "{looks} looks in 20 s of nothing");
+    assert!(looks <= 2, "{looks} checks in 20 s of idling");
     // The one that ends the sleep, or two if the first came a moment early.
     let ticks = ticks() - ticks_before;
-    assert!(ticks <= 2, "{ticks} ticks in 20 s of nothing");
+    assert!(ticks <= 2, "{ticks} ticks in 20 s of idling");
 }

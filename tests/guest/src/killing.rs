@@ -456,7 +456,7 @@ fn deadlocked() {
             }
             park();
         }
-        Some("beside") => {
+        Some("while-another-runs") => {
             drop(runnext::program::start("p_computes", Vec::new()).expect("there"));
             let _ = rx.recv();
         }

@@ -6,7 +6,6 @@
 //! that is slow to come up does; to be booted with `trace=on`.
 
 use crate::check;
-use core::ptr;
 use runnext::internals::arch::{self, paging};
 use runnext::internals::trace::{RING_SLOT, RINGS};
 use runnext::prelude::*;
@@ -32,10 +31,7 @@ fn main() {
     let send = |command: u32| {
         let irqs = arch::irq::disable();
         for (register, value) in [(COMMAND_HIGH, HIDDEN << 24), (COMMAND_LOW, command)] {
-            // SAFETY: both registers are in the page that was mapped.
-            let register = unsafe { apic.add(register) };
-            // SAFETY: a register of the local APIC; all CPUs are at the same address.
-            unsafe { ptr::write_volatile(register.cast(), value) };
+            apic.put(register, value);
         }
         arch::irq::restore(irqs);
         sleep(Duration::from_millis(10));

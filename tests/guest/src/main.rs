@@ -10,17 +10,17 @@
 //! input; `probes` that stacks are probed far enough, `overflow` that a full one ends its
 //! G only, `unwinding` that a panic while it panics does, `memory` that running out does;
 //! `protection` who may do what with which memory; `disk` the disk, of the kind that its
-//! argument names, `damage` an archive that is broken block by block. `beside`, `fair`,
-//! `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can count
+//! argument names, `damage` an archive that is broken block by block. `idle_latency`, `fair`,
+//! `cooperative`, `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can count
 //! slices and instructions. Unlike the programs of the standard image these may be
 //! unsafe: that is what they are for.
 #![no_std]
 #![no_main]
 
-mod beside;
 mod blocking;
 mod bounds;
 mod check;
+mod cooperative;
 mod cost;
 mod cycles;
 mod damage;
@@ -28,6 +28,7 @@ mod disk;
 mod fair;
 mod fault;
 mod guarding;
+mod idle_latency;
 mod invariants;
 mod killing;
 mod late;
@@ -36,6 +37,7 @@ mod lines;
 mod memory;
 mod mix;
 mod overflow;
+mod packing;
 mod poller;
 mod probes;
 mod programs;
@@ -46,6 +48,7 @@ mod soak;
 mod stacks;
 mod stress;
 mod syncing;
+mod systems;
 mod tasks;
 mod typing;
 mod unwinding;

@@ -57,7 +57,7 @@ fn ten_thousand_outstanding_requests_are_answered_once_and_out_of_order() {
 
 /// From every CPU, so that every CPU's timer is at work.
 fn ten_thousand_gs_wait_for_a_device_each() {
-    let latency = Latency::Exponential { mean_ns: 5_000_000 };
+    let latency = Latency::Uniform { min_ns: 0, max_ns: 10_000_000 };
     let device = device(Config { seed: 2, latency, ..Config::default() });
     let gs: Vec<_> = (0..REQUESTS)
         .map(|word| {

@@ -264,7 +264,7 @@ fn a_program_is_stopped_whatever_it_does() {
     for name in ["p_sleeps", "p_yields", "p_prints", "p_deadlocks"] {
         let (run, before) = (started(name), program::abandoned());
         wait_until(|| members(run.id()) > 0);
-        assert_eq!(run.wait_timeout(Duration::from_micros(100)), None, "{name}");
+        assert_eq!(run.wait_until(Duration::from_micros(100)), None, "{name}");
         run.stop();
         assert_eq!(run.wait(), Ended::Stopped, "{name}");
         // Printing is no place to unwind from: a G that does nothing else is abandoned.
@@ -419,7 +419,7 @@ fn who_waits_for_another_programs_lock_is_not_deadlocked() {
     let busy = started("p_computes");
     let held = OURS.lock();
     let run = started("p_wants_ours");
-    assert_eq!(run.wait_timeout(Duration::from_secs(4)), None);
+    assert_eq!(run.wait_until(Duration::from_secs(4)), None);
     drop(held);
     assert_eq!(run.wait(), Ended::Code(0));
     busy.stop();

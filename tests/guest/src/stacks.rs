@@ -18,7 +18,7 @@ fn main() {
     assert_eq!(array::<{ 100 << 10 }>(), 100 << 10);
     assert_eq!(array::<{ 4 << 20 }>(), 4 << 20);
     check::run(checks![
-        a_parked_g_costs_a_page_and_its_share_of_page_tables, // before others leave pages behind
+        a_parked_g_costs_a_page_a_record_and_a_share_of_page_tables, // before others leave pages behind
         a_plain_g_has_room_for_50_kib,
         a_stack_of_1_gib_has_64_mib_when_they_are_touched,
         more_than_1_gib_is_refused,
@@ -71,7 +71,7 @@ fn a_program_says_how_large_the_stack_of_its_main_is() {
 }
 
 /// Stacks are addresses first: what a G costs that waits is not what it may have.
-fn a_parked_g_costs_a_page_and_its_share_of_page_tables() {
+fn a_parked_g_costs_a_page_a_record_and_a_share_of_page_tables() {
     static GATE: Semaphore = Semaphore::new(0);
     const GS: usize = 20_000;
     let free = || runnext::internals::mem::stats().frames.free;
@@ -83,7 +83,7 @@ fn a_parked_g_costs_a_page_and_its_share_of_page_tables() {
     GATE.release(GS);
     check::join_all(gs);
     println!("PARKED {bytes} bytes a G");
-    assert!((4_096..4_400).contains(&bytes), "{bytes} bytes");
+    assert!((4_096..4_820).contains(&bytes), "{bytes} bytes");
 }
 
 fn deep_main() {

@@ -7,9 +7,7 @@ use crate::check::{self, checks, join_all, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use runnext::prelude::*;
-use runnext::sync::{
-    Condvar, LockTimeoutError, Mutex, Once, RwLock, Semaphore, TimedOut, WaitGroup,
-};
+use runnext::sync::{Condvar, LockError, Mutex, Once, RwLock, Semaphore, TimedOut, WaitGroup};
 use runnext::tasks::{self, GInfo, GState};
 use runnext::waiting::Reason;
 
@@ -29,6 +27,11 @@ fn main() {
         select_takes_every_ready_case_now_and_then,
         select_waits_for_all_of_its_cases,
         select_after_ends_a_wait,
+        a_cancelled_context_ends_every_kind_of_wait,
+        a_cancellation_wakes_all_below_it_and_no_other,
+        a_cancellation_loses_and_doubles_nothing,
+        a_condition_under_a_limit_may_wait_with_another,
+        a_join_that_is_late_leaves_the_result_to_the_next,
         a_mutex_excludes,
         a_lock_times_out,
         a_writer_is_alone_and_readers_are_not,
@@ -253,6 +256,177 @@ fn select_after_ends_a_wait() {
     drop(tx);
 }
 
+/// One G in each kind of wait, all of which only the cancellation can end.
+fn a_cancelled_context_ends_every_kind_of_wait() {
+    static MUTEX: Mutex<()> = Mutex::new(());
+    static RWLOCK: RwLock<()> = RwLock::new(());
+    static PERMITS: Semaphore = Semaphore::new(0);
+    static CHANGED: Condvar = Condvar::new();
+    static OTHER: Mutex<()> = Mutex::new(());
+    static GROUP: WaitGroup = WaitGroup::new();
+    static NEVER: Once = Once::new();
+    GROUP.add(1);
+    let held = (MUTEX.lock().expect("free"), RWLOCK.write().expect("free"));
+    let (_tx, rx) = chan::rendezvous::<u8>();
+    type Waits = fn(&Context, &chan::Receiver<u8>) -> bool;
+    let waits: [Waits; 11] = [
+        |context, _| MUTEX.lock_until(context).is_err(),
+        |context, _| RWLOCK.read_until(context).is_err(),
+        |context, _| RWLOCK.write_until(context).is_err(),
+        |context, _| PERMITS.acquire_until(1, context) == Err(TimedOut),
+        |context, _| {
+            let waited = CHANGED.wait_until(OTHER.lock().expect("free"), context);
+            waited.expect("no panic").1 == Err(TimedOut)
+        },
+        |context, _| GROUP.wait_until(context) == Err(TimedOut),
+        |context, _| NEVER.wait_until(context) == Err(TimedOut),
+        |context, _| !runnext::gref::park_until(context),
+        |context, _| {
+            let (tx, _rx) = chan::rendezvous();
+            tx.send_until(7, context) == Err(chan::SendTimeoutError::Timeout(7))
+        },
+        |context, rx| rx.recv_until(context) == Err(chan::RecvTimeoutError::Timeout),
+        |context, rx| {
+            select! {
+                recv(rx) => false,
+                after(context) => true,
+            }
+        },
+    ];
+    let context = Context::new();
+    let waiting = waits.map(|wait| {
+        let (context, rx) = (context.clone(), rx.clone());
+        go(move || wait(&context, &rx))
+    });
+    sleep(LITTLE);
+    context.cancel();
+    assert!(join_all(waiting).into_iter().all(|was_late| was_late));
+    drop(held);
+    GROUP.done();
+    assert!(MUTEX.try_lock().is_ok() && RWLOCK.try_write().is_ok() && OTHER.try_lock().is_ok());
+}
+
+fn a_cancellation_wakes_all_below_it_and_no_other() {
+    const EACH: usize = 50;
+    let root = Context::new();
+    let branches = [root.child(), root.child()];
+    let (_tx, rx) = chan::rendezvous::<u8>();
+    static ENDED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+    ENDED.iter().for_each(|ended| ended.store(0, Relaxed));
+    let gs = |branch: usize| {
+        let (rx, branches) = (&rx, &branches);
+        (0..EACH).map(move |i| {
+            let context = branches[branch].clone();
+            let context = if i % 2 == 0 { context } else { context.child() };
+            let rx = rx.clone();
+            go(move || {
+                assert!(rx.recv_until(&context).is_err());
+                ENDED[branch].fetch_add(1, Relaxed);
+            })
+        })
+    };
+    let (first, second): (Vec<_>, Vec<_>) = (gs(0).collect(), gs(1).collect());
+    branches[0].cancel();
+    join_all(first);
+    assert_eq!((ENDED[0].load(Relaxed), ENDED[1].load(Relaxed)), (EACH, 0));
+    root.cancel();
+    join_all(second);
+    assert_eq!(ENDED[1].load(Relaxed), EACH);
+}
+
+/// Sends and receives that are cancelled at any moment: what was not received is with its sender.
+fn a_cancellation_loses_and_doubles_nothing() {
+    const ROUNDS: usize = 100;
+    for round in 0..ROUNDS {
+        let (tx, rx) = chan::rendezvous::<usize>();
+        let context = Context::new();
+        let senders: Vec<_> = (0..4)
+            .map(|i| {
+                let (tx, context) = (tx.clone(), context.clone());
+                go(move || tx.send_until(i, &context).is_ok())
+            })
+            .collect();
+        let receivers: Vec<_> = (0..4)
+            .map(|_| {
+                let (rx, context) = (rx.clone(), context.clone());
+                go(move || rx.recv_until(&context).is_ok())
+            })
+            .collect();
+        (0..round % 8).for_each(|_| yield_now());
+        context.cancel();
+        let sent = join_all(senders).into_iter().filter(|&sent| sent).count();
+        let received = join_all(receivers).into_iter().filter(|&received| received).count();
+        assert_eq!(sent, received);
+    }
+}
+
+/// A limited wait for a condition is cancelled while the condition is computed: that neither ends what
+/// the condition waits for, nor is forgotten.
+fn a_condition_under_a_limit_may_wait_with_another() {
+    static LOCK: Mutex<()> = Mutex::new(());
+    static NEVER: Condvar = Condvar::new();
+    let (began, begins) = chan::bounded(2);
+    let (context, inner) = (Context::new(), Context::new());
+    let (_tx, rx) = chan::rendezvous::<u8>();
+    let waits = {
+        let (context, inner) = (context.clone(), inner.clone());
+        go(move || {
+            let mut is_first = true;
+            let held = LOCK.lock().expect("free");
+            let waited = NEVER.wait_until_while(held, &context, |()| {
+                if core::mem::take(&mut is_first) {
+                    began.send(()).expect("main asks");
+                    takes_a_little(|| sleep(LITTLE));
+                    began.send(()).expect("main asks");
+                    assert!(rx.recv_until(&inner).is_err());
+                    assert!(inner.over().is_some(), "ended by another cancellation");
+                }
+                true
+            });
+            waited.expect("no panic").1
+        })
+    };
+    begins.recv().expect("it says so");
+    context.cancel();
+    begins.recv().expect("it says so");
+    sleep(LITTLE); // so that it waits again
+    inner.cancel();
+    assert_eq!(waits.join(), Ok(Err(TimedOut)));
+}
+
+/// Joins that give up at any moment, and then one by another G: each result arrives once.
+fn a_join_that_is_late_leaves_the_result_to_the_next() {
+    for round in 0..200_u32 {
+        let (tx, rx) = chan::rendezvous::<u32>();
+        let context = Context::new();
+        let worker = go(move || rx.recv().expect("open"));
+        let other = {
+            let context = context.clone();
+            go(move || {
+                (0..round % 4).for_each(|_| yield_now());
+                context.cancel();
+            })
+        };
+        let sender = (round % 2 == 0).then(|| {
+            let tx = tx.clone();
+            go(move || tx.send(round).expect("the worker receives"))
+        });
+        let got = match worker.join_until(&context) {
+            Ok(got) => got,
+            Err(worker) => {
+                if sender.is_none() {
+                    assert!(!worker.is_finished(), "nothing was sent");
+                    tx.send(round).expect("the worker receives");
+                }
+                go(move || worker.join()).join().expect("no panic")
+            }
+        };
+        assert_eq!(got, Ok(round));
+        join_all(sender);
+        other.join().expect("no panic");
+    }
+}
+
 fn a_mutex_excludes() {
     const EACH: u64 = 500;
     static COUNT: Mutex<u64> = Mutex::new(0);
@@ -279,23 +453,20 @@ fn a_lock_times_out() {
     static SHARED: RwLock<u8> = RwLock::new(1);
     let (held, shared) = (LOCK.lock().expect("no panic"), SHARED.read().expect("no panic"));
     let others = go(|| {
-        let timed_out =
-            takes_a_little(|| matches!(LOCK.lock_timeout(LITTLE), Err(LockTimeoutError::TimedOut)));
+        let timed_out = takes_a_little(|| matches!(LOCK.lock_until(LITTLE), Err(LockError::Held)));
         assert!(timed_out, "the mutex was free");
-        let timed_out = takes_a_little(|| {
-            matches!(SHARED.write_timeout(LITTLE), Err(LockTimeoutError::TimedOut))
-        });
+        let timed_out =
+            takes_a_little(|| matches!(SHARED.write_until(LITTLE), Err(LockError::Held)));
         assert!(timed_out, "a writer came in beside a reader");
-        assert!(SHARED.read_timeout(LITTLE).is_ok(), "a second reader, after the writer gave up");
+        assert!(SHARED.read_until(LITTLE).is_ok(), "a second reader, after the writer gave up");
     });
     others.join().unwrap_or_else(|error| panic!("{error}"));
     drop((held, shared));
     let alone = SHARED.write().expect("no panic");
-    let timed_out =
-        takes_a_little(|| matches!(SHARED.read_timeout(LITTLE), Err(LockTimeoutError::TimedOut)));
+    let timed_out = takes_a_little(|| matches!(SHARED.read_until(LITTLE), Err(LockError::Held)));
     assert!(timed_out, "a reader came in beside a writer");
     drop(alone);
-    assert!(LOCK.lock_timeout(LITTLE).is_ok() && SHARED.write_timeout(LITTLE).is_ok());
+    assert!(LOCK.lock_until(LITTLE).is_ok() && SHARED.write_until(LITTLE).is_ok());
 }
 
 fn a_writer_is_alone_and_readers_are_not() {
@@ -384,10 +555,10 @@ fn a_condvar_times_out() {
     });
     assert!(LOCK.try_lock().is_ok(), "the lock was given back");
     static NONE: Semaphore = Semaphore::new(0);
-    assert_eq!(takes_a_little(|| NONE.acquire_timeout(1, LITTLE)), Err(TimedOut));
+    assert_eq!(takes_a_little(|| NONE.acquire_until(1, LITTLE)), Err(TimedOut));
     static GROUP: WaitGroup = WaitGroup::new();
     GROUP.add(1);
-    assert_eq!(takes_a_little(|| GROUP.wait_timeout(LITTLE)), Err(TimedOut));
+    assert_eq!(takes_a_little(|| GROUP.wait_until(LITTLE)), Err(TimedOut));
     GROUP.done();
 }
 

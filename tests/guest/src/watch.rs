@@ -49,19 +49,32 @@ fn cpu_that_waits_is_idle() {
 }
 
 fn histograms_count_every_switch() {
-    let go_round = || (0..50).for_each(|_| yield_now());
-    check::join_all((0..10).map(|_| go(go_round)));
-    // All others are idle or soon are: then the numbers stand still.
-    check::wait_until(|| {
+    let _full = runnext::stats::FullAccounting::begin();
+    // Of all that is counted: switches, and the same by time in the queue and by time on a CPU.
+    let counts = || {
         let seen = stats();
         let switches: u64 = seen.cpus.iter().map(|cpu| cpu.switches).sum();
-        seen.queue_wait.total() == switches && seen.on_cpu.total() < switches
-    });
-    let seen = stats();
-    assert!(seen.queue_wait.total() >= 500, "{seen:?}");
-    let median = seen.on_cpu.quantile((1, 2)).expect("something ran");
-    let longest = seen.on_cpu.buckets().last().expect("something ran");
-    assert!(median.from_ns <= longest.from_ns);
+        let totals = [seen.queue_wait, seen.on_cpu]
+            .map(|counted| counted.expect("full").iter().map(|bucket| bucket.count).sum::<u64>());
+        [switches, totals[0], totals[1]]
+    };
+    // When all others are idle, the numbers stand still: this G does not yield between two readings.
+    let settled = || loop {
+        let before = counts();
+        if counts() == before {
+            return before;
+        }
+        yield_now();
+    };
+    let before = settled();
+    let go_round = || (0..50).for_each(|_| yield_now());
+    check::join_all((0..10).map(|_| go(go_round)));
+    let after = settled();
+    let [switches, queued, ran] = [0, 1, 2].map(|i| after[i] - before[i]);
+    assert!(switches >= 500 && queued == switches, "{before:?}, then {after:?}");
+    assert!(ran.abs_diff(switches) <= 1, "{before:?}, then {after:?}");
+    let on_cpu = stats().on_cpu.expect("full");
+    assert!(on_cpu.iter().all(|bucket| bucket.count > 0) && on_cpu.is_sorted_by_key(|b| b.from_ns));
 }
 
 /// The numbers after `key` in a list of Go's.

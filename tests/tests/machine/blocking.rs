@@ -60,3 +60,10 @@ fn a_handoff_by_the_monitor_takes_what_it_takes_in_go() {
     assert!(shortest >= 20_000, "the monitor looks every 20 µs at most, twice: {shortest} ns");
     assert!(longest <= 21_000_000, "two looks are 20 ms apart at most: {longest} ns");
 }
+
+/// A fixed number of threads: the P is not handed on, and its Gs wait until the call of 50 ms is over.
+#[test]
+fn without_a_handoff_others_wait_for_the_end_of_the_call() {
+    let [shortest, _, _] = gaps("never");
+    assert!(shortest >= 50_000_000, "{shortest} ns");
+}

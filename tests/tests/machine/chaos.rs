@@ -9,7 +9,7 @@ use crate::replay;
 
 /// Three programs, on 8, 4 and 1 CPUs, that need few seconds each.
 #[test]
-fn all_counts_are_right_however_unkind_the_machine() {
+fn all_counts_are_right_under_chaos() {
     for (seed, program, cpus) in [(1, "syncing", 8), (25, "unwinding", 4), (54, "invariants", 1)] {
         let run = Run::of(seed);
         assert_eq!((run.program, run.cpus), (program, cpus), "the sweep has changed");

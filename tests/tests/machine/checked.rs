@@ -26,7 +26,7 @@ fn no_assertion_fails_while_gs_are_scheduled() {
 }
 
 /// Everything is stopped and counted, again and again, on a machine that is as
-/// unkind as it can be.
+/// chaotic as it can be.
 #[test]
 fn every_g_is_in_one_place_whenever_one_looks() {
     for (cpus, words) in [(1, ""), (8, ""), (4, "chaos=5")] {
@@ -48,10 +48,10 @@ fn every_g_is_in_one_place_whenever_one_looks() {
 #[test]
 fn no_g_waits_beside_an_idle_p_for_longer_than_a_wake_up_takes() {
     for cpus in [1, 8] {
-        Boot::checked(format!("checked-beside-{cpus}"))
+        Boot::checked(format!("checked-idle-latency-{cpus}"))
             .smp(cpus)
             .icount("shift=0,sleep=off")
-            .cmdline("program=beside log=error")
+            .cmdline("program=idle_latency log=error")
             .limit(300)
             .run()
             .assert_ok();

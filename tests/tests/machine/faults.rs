@@ -111,7 +111,7 @@ fn a_panic_in_an_interrupt_stops_all_cpus_and_names_what_it_interrupted() {
 
 #[test]
 fn a_panic_in_the_scheduler_stops_all_cpus() {
-    panics_everywhere("panic-scheduler", &["in no G", "not parking", "run::proc::schedule"]);
+    panics_everywhere("panic-scheduler", &["not parking", "run::proc::park_m"]);
 }
 
 #[test]

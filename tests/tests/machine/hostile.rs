@@ -41,7 +41,7 @@ fn more_cpus_than_supported_and_than_there_are() {
         let madt = (cpus as u32..300).fold(there, |madt, id| madt.local_x2apic(id, ENABLED));
         let boot = hello(&format!("300-cpus-{cpus}")).smp(cpus).limit(200);
         let outcome = ends_well(&boot.acpi_table("APIC", madt.bytes()));
-        outcome.assert_line("acpi: table APIC: 44 CPUs beyond the limit skipped");
+        outcome.assert_line("acpi: table APIC: CPUs beyond the limit skipped (44)");
         // An xAPIC cannot reach number 255, which is refused before any is tried.
         let untried = 256 - cpus - 4 - 1;
         let given_up = format!("smp: 4 CPUs in a row gave no answer; {untried} more are not tried");
@@ -78,7 +78,8 @@ fn registers_in_memory_are_not_touched() {
         let boot = hello(&format!("registers-{cpus}")).smp(cpus).acpi_table("APIC", madt);
         let outcome = ends_well(&boot.acpi_table("HPET", hpet.clone()));
         for address in ["0x2000000", "0x3000000"] {
-            outcome.assert_line(&format!("registers at {address} cannot be mapped: Memory"));
+            let why = "cannot be mapped: that is memory, and no device's";
+            outcome.assert_line(&format!("registers at {address} {why}"));
         }
         outcome.assert_line(&expect::all_online(cpus.into()));
     }
@@ -126,7 +127,7 @@ fn a_command_line_of_noise() {
         let outcome = ends_well(&boot);
         match name {
             "noise" => outcome.assert_line("command line (fw_cfg): "),
-            _ => outcome.assert_line("fw_cfg: opt/runnext/cmdline ignored: TooLarge(65536)"),
+            _ => outcome.assert_line("cmdline ignored: it is too large: 65536 bytes"),
         }
     }
 }

@@ -93,7 +93,7 @@ mod killing {
 fn deadlocked(cpus: usize, how: &str) -> Outcome {
     let mut boot = Boot::guest(format!("deadlocked-{how}-{cpus}")).smp(cpus);
     // In that one a CPU computes.
-    if how != "beside" {
+    if how != "while-another-runs" {
         boot = boot.single_threaded();
     }
     boot.cmdline(&format!("program=deadlocked -- {how}")).run()
@@ -113,7 +113,7 @@ fn a_main_that_waits_for_nobody_is_a_deadlock() {
 #[test]
 fn a_main_that_waits_for_nobody_is_found_while_another_program_computes() {
     for cpus in [1, 8] {
-        let outcome = deadlocked(cpus, "beside");
+        let outcome = deadlocked(cpus, "while-another-runs");
         outcome.assert_code(expect::CODE_DEADLOCK);
         outcome.assert_line(expect::DEADLOCK);
         outcome.assert_line("[chan receive]: \"deadlocked\"");

@@ -178,6 +178,7 @@ fn the_shell_cannot_be_killed_from_within() {
 
 #[test]
 fn sched_speaks_as_go_does() {
+    PROGRAMS.assert_line("system mpn");
     PROGRAMS.assert_line("SCHED ");
     PROGRAMS.assert_line("gomaxprocs=4");
     for start in ["  P0: ", "  M0: ", "  G1: "] {

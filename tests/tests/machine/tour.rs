@@ -25,6 +25,16 @@ fn every_scene_holds_on_eight_cpus() {
     holds(&tour("8").smp(8).run());
 }
 
+/// What a scene asserts follows from what the system promises; the tour is the same.
+#[test]
+fn every_scene_holds_under_every_system() {
+    for system in ["1to1", "n1", "pool", "shared", "distributed"] {
+        let outcome = tour(system).smp(4).cmdline(&format!("program=tour system={system}")).run();
+        holds(&outcome);
+        outcome.assert_line(&format!("system={system}"));
+    }
+}
+
 #[test]
 fn every_scene_holds_on_one_and_two_cpus() {
     for cpus in [1, 2] {

@@ -181,11 +181,12 @@ fn yield_costs(trace: &str) -> u64 {
     cost.unwrap_or_else(|| panic!("nothing about a yield\n{outcome}"))
 }
 
+/// While it is on, all that a switch can count is counted, too.
 #[test]
-fn trace_makes_a_yield_a_tenth_dearer_at_most() {
+fn trace_adds_eighty_instructions_to_a_yield_at_most() {
     let [off, on] = ["off", "on"].map(yield_costs);
     assert!(on > off, "it notes nothing: {off}, then {on}");
-    assert!(10 * (on - off) <= off, "{off} instructions without, {on} with");
+    assert!(on <= off + 80, "{off} instructions without, {on} with");
 }
 
 #[test]

@@ -32,6 +32,18 @@ fn all_bounds_hold_on_one_cpu() {
     boot("bounds-1".into(), "program=bounds slice=1").run().assert_ok();
 }
 
+/// With `slice=off` only a G that yields or waits lets others run, a sleeper whose time has come
+/// among them.
+#[test]
+fn without_slices_a_tight_loop_delays_all_others() {
+    for (words, ran) in [("", 2), ("slice=off", 0)] {
+        let name = format!("cooperative-{ran}");
+        let outcome = boot(name, &format!("program=cooperative {words}")).run();
+        outcome.assert_ok();
+        outcome.assert_line(&format!("COOPERATIVE {ran} ran while main computed"));
+    }
+}
+
 /// Slices of the hog with the fewest and of that with the most.
 fn slices(hogs: usize, placement: &str, seed: u64) -> (u64, u64) {
     let name = format!("fair-{hogs}-{placement}-{seed}");

@@ -65,6 +65,7 @@ fn begins_halted(track: &Track) -> bool {
                 | Kind::Irq
                 | Kind::Mount
                 | Kind::Procs
+                | Kind::Pack
         )
     };
     let first = track.events.iter().filter_map(|event| event.kind()).find(does);
@@ -183,7 +184,12 @@ impl Walk {
             }
             Kind::Mount => self.mount(cpu, now, arg),
             Kind::Steal => self.steal(cpu, now, event),
-            Kind::Tick | Kind::WakeSent | Kind::WakeReceived | Kind::Irq | Kind::Procs => {
+            Kind::Tick
+            | Kind::WakeSent
+            | Kind::WakeReceived
+            | Kind::Irq
+            | Kind::Procs
+            | Kind::Pack => {
                 match kind {
                     Kind::Tick => self.watches[cpu].ticked(now, arg),
                     Kind::WakeReceived => self.watches[cpu].woken(now),

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use runnext::prelude::*;
 use runnext::tasks::{self, Killed};
 use runnext::waiting::{Reason, Wait};
-use runnext::{console, inspect, program, schedtrace, trace};
+use runnext::{console, inspect, program, schedtrace, system, trace};
 
 /// Shows a line, or several if it is wider than a terminal.
 macro_rules! show {
@@ -38,9 +38,27 @@ pub fn obey(command: &Command) {
         Command::Kill(g) => with_number(g, kill),
         Command::Trace(Trace::Start) => trace_start(),
         Command::Trace(Trace::Stop) => trace_stop(),
-        Command::Sched { is_detailed: false } => show!("{}", schedtrace::line()),
-        Command::Sched { is_detailed: true } => show!("{}", schedtrace::detail().trim_end()),
+        Command::Sched { is_detailed: false } => {
+            show!("system {}", system::running().name);
+            show!("{}", schedtrace::line());
+        }
+        Command::Sched { is_detailed: true } => {
+            show_system();
+            show!("{}", schedtrace::detail().trim_end());
+        }
     }
+}
+
+/// The system of this boot: its four answers, and what it lacks.
+fn show_system() {
+    let about = system::running();
+    show!("system {}", about.name);
+    let questions =
+        ["a ready G waits", "a processor looks", "the M under a G", "a call that blocks"];
+    for (question, answer) in questions.into_iter().zip(about.answers) {
+        show!("  {question:<18}  {answer}");
+    }
+    show!("  {:<18}  {}", "its drawback", about.drawback);
 }
 
 /// The programs of this image, by name.
@@ -206,7 +224,7 @@ fn bench_command(name: &str) {
 fn mem() {
     let memory = inspect::memory();
     let kib = |bytes: usize| bytes / 1024;
-    let (frames, heap, stacks) = (memory.frames, memory.heap, memory.stacks);
+    let (frames, heap, stacks, pack) = (memory.frames, memory.heap, memory.stacks, memory.pack);
     let used = frames.total - frames.free;
     show!("frames  {} KiB in all, {} used, {} free", frames.total * 4, used * 4, frames.free * 4);
     show!(
@@ -223,6 +241,13 @@ fn mem() {
         stacks.idle_pages,
         stacks.trimmed_pages,
         stacks.left_pages
+    );
+    show!(
+        "packed  {} stacks in {} KiB, {} packed and {} unpacked since boot",
+        pack.packed,
+        kib(pack.block_bytes),
+        pack.packs,
+        pack.unpacks
     );
     for class in heap.classes.iter().filter(|class| class.in_use > 0) {
         show!(

@@ -42,7 +42,7 @@ fn attend(name: &str, run: Run) {
         .ok();
     let ended = loop {
         // `wait` would consume `run`, which the stopper G shares.
-        if let Some(ended) = run.wait_timeout(Duration::from_secs(3600)) {
+        if let Some(ended) = run.wait_until(Duration::from_secs(3600)) {
             break ended;
         }
     };

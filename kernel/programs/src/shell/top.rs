@@ -18,6 +18,7 @@ const BAR: u64 = 20;
 
 /// Shows frames until a key is pressed.
 pub fn run() {
+    let _full = runnext::stats::FullAccounting::begin();
     console::write("\x1b[2J");
     let mut before = Reading::take();
     loop {

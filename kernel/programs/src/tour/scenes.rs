@@ -1,7 +1,8 @@
 //! The scenes. Each proves one promise of the model on this machine.
 //!
 //! Assertions that depend on the number of Ps use the actual number: one P has no victim to
-//! steal from.
+//! steal from. Those that depend on the scheduling system ask what it promises, and assert the
+//! opposite of what it does not.
 
 use super::Scene;
 use super::stage::{Hogs, Stage, comes, counters, counts, go_on, join_all, total};
@@ -12,6 +13,7 @@ use runnext::prelude::*;
 use runnext::program::{self, Ended};
 use runnext::simulated::{Config, Device, Latency, Request};
 use runnext::sync::{Mutex, Semaphore};
+use runnext::system;
 use runnext::tasks::{self, GState};
 use runnext::time::sleep_until;
 use runnext::waiting::Reason;
@@ -19,6 +21,7 @@ use runnext::waiting::Reason;
 /// All scenes, in the order in which they are played.
 #[rustfmt::skip]
 pub static ALL: &[Scene] = &[
+    Scene { title: "System", look: "its four answers, and a count that only its promises explain", play: answers },
     Scene { title: "Gs are cheap", look: "ten thousand at once, each with a stack of its own", play: cheap },
     Scene { title: "Stealing", look: "200 Gs start on P0, which stays busy; see where they ran", play: stealing },
     Scene { title: "Preemption", look: "hogs that never call anything share the CPUs with those that do", play: preemption },
@@ -35,6 +38,33 @@ pub static ALL: &[Scene] = &[
     Scene { title: "Accounting", look: "what was counted adds up", play: accounting },
 ];
 
+fn answers(stage: &mut Stage) {
+    const YIELDS: u64 = 1_000;
+    let about = system::running();
+    let questions =
+        ["A ready G waits", "A processor looks", "The M under a G:", "A call that blocks"];
+    stage.show(format_args!("system={}", about.name));
+    for (question, answer) in questions.into_iter().zip(about.answers) {
+        stage.show(format_args!("{question} {answer}."));
+    }
+    stage.show(format_args!("Its drawback: {}.", about.drawback));
+    // On one P, so that the two have only each other.
+    let ps = set_gomaxprocs(1);
+    let before = total(|cpu| cpu.locked);
+    let yields = || go(|| (0..YIELDS).for_each(|_| yield_now()));
+    let ended = join_all([yields(), yields()]).len();
+    let locks = total(|cpu| cpu.locked) - before;
+    set_gomaxprocs(ps);
+    stage.check(ended == 2, "two Gs yield to each other a thousand times");
+    match about.promises.no_shared_lock {
+        true => stage.check(locks == 0, "no switch takes a lock that all CPUs share"),
+        false => {
+            let text = format_args!("each switch takes the shared lock twice: {locks} times");
+            stage.check(locks >= 4 * YIELDS, text);
+        }
+    }
+}
+
 fn cheap(stage: &mut Stage) {
     /// In a small machine fewer, so that the other scenes have memory, too. A G that waits
     /// has a page of stack, and shares others for its record and page tables.
@@ -49,9 +79,19 @@ fn cheap(stage: &mut Stage) {
             gate.acquire(1);
             i
         };
-        Go::new().spawn(wait).ok()
+        Go::new().spawn(wait)
     };
-    let gs: Vec<_> = (0..most).map_while(waits).collect();
+    let mut gs = Vec::new();
+    let mut refused = None;
+    for i in 0..most {
+        match waits(i) {
+            Ok(g) => gs.push(g),
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+    }
     let (alive, stacks, n) = (num_goroutines(), inspect::memory().stacks.made, gs.len());
     gate.release(n);
     let sum: usize = join_all(gs).into_iter().sum();
@@ -59,7 +99,15 @@ fn cheap(stage: &mut Stage) {
         stage.show(format_args!("memory for {most} Gs, and not for {GS}"));
     }
     stage.show(format_args!("{alive} Gs at once on {stacks} stacks, made when first needed"));
-    stage.check(n == most && alive > n, "all of them were there at the same time");
+    if system::running().promises.many_gs || refused.is_none() {
+        stage.check(n == most && alive > n, "all of them were there at the same time");
+    } else {
+        stage.show(format_args!(
+            "after {n} of {most}: {}",
+            refused.map(|e| e.to_string()).unwrap_or_default()
+        ));
+        stage.check(alive > n, "no more than there are Ms, or memory for: the next was refused");
+    }
     stage.check(sum == n * (n - 1) / 2, format_args!("each gave its number; the sum is {sum}"));
     stage.check(stats().created - before.created >= n as u64, "and each was counted");
 }
@@ -94,7 +142,10 @@ fn stealing(stage: &mut Stage) {
     stage.check(ended == GS && ran_on.iter().sum::<u64>() == GS, "every G ran, and ran once");
     if gomaxprocs() > 1 {
         let thieves = ran_on[1..].iter().filter(|count| **count > 0).count();
-        stage.check(thieves > 0 && steals > 0, format_args!("other Ps took some: {thieves}"));
+        // From one queue that all share nothing is stolen.
+        let is_shared = !system::running().promises.no_shared_lock;
+        let took = thieves > 0 && (steals > 0) != is_shared;
+        stage.check(took, format_args!("other Ps took some: {thieves}"));
     } else {
         stage.check(ran_on[0] == GS, "there is one P, so nobody stole");
     }
@@ -140,14 +191,23 @@ fn run_next(stage: &mut Stage) {
     stage.show(format_args!("{ROUNDS} rounds, {switches} switches, {slices} slices"));
     stage.check(rounds == 2 * ROUNDS, "every round was played");
     stage.check(switches >= 2 * ROUNDS, "each of them needs two switches");
-    stage.check(
-        slices < ROUNDS / 4,
-        "few slices began: who is readied goes on in what is left of one",
-    );
+    match system::running().promises.run_next {
+        true => stage.check(
+            slices < ROUNDS / 4,
+            "few slices began: who is readied goes on in what is left of one",
+        ),
+        false => stage.check(
+            slices >= ROUNDS,
+            "each that is readied waits in the queue, and begins a slice of its own",
+        ),
+    }
 }
 
 fn blocking_calls(stage: &mut Stage) {
     const CALLS: u64 = 100;
+    if !system::running().promises.calls_let_others_run {
+        return one_call_stops_all(stage);
+    }
     let gate = Arc::new(Semaphore::new(0));
     let call = |_| {
         let gate = gate.clone();
@@ -168,6 +228,30 @@ fn blocking_calls(stage: &mut Stage) {
     stage.check(all_wait && ms.blocked >= CALLS, "a hundred calls waited at the same time");
     stage.check(computed == workers, format_args!("all {workers} others ended meanwhile"));
     stage.check(ended == CALLS, "and then the calls did");
+}
+
+/// The scene of a system in which a call that waits keeps its CPU: a hundred of them would wait for
+/// ever for a G that cannot run.
+fn one_call_stops_all(stage: &mut Stage) {
+    let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (stopped, counted) = (stop.clone(), count.clone());
+    let other = go(move || {
+        while !stopped.load(Relaxed) {
+            counted.fetch_add(1, Relaxed);
+            yield_now();
+        }
+    });
+    let runs = comes(|| count.load(Relaxed) > 0);
+    let during = blocking(|| {
+        let before = count.load(Relaxed);
+        sleep(Duration::from_millis(20));
+        count.load(Relaxed) - before
+    });
+    stop.store(true, Relaxed);
+    let ended = other.join().is_ok();
+    stage.show(format_args!("a call slept for 20 ms; the other G ran {during} times meanwhile"));
+    stage.check(runs && during == 0, "one call that waits stops every G");
+    stage.check(ended, "and when it is over, they go on");
 }
 
 fn poller(stage: &mut Stage) {
@@ -250,7 +334,9 @@ fn wake_in_order(lead: Duration) -> Option<Vec<Woke>> {
 fn asleep(ids: &[AtomicU64]) -> usize {
     let ids = counts(ids);
     let sleeps = |g: &tasks::GInfo| {
-        g.state == GState::Waiting && g.wait.is_some_and(|wait| wait.reason == Reason::Sleep)
+        // In a call, where each G has an M for life.
+        let waits = matches!(g.state, GState::Waiting | GState::InCall);
+        waits && g.wait.is_some_and(|wait| wait.reason == Reason::Sleep)
     };
     tasks::gs().iter().filter(|g| sleeps(g) && ids.contains(&g.id)).count()
 }
@@ -397,7 +483,7 @@ fn deadlock(stage: &mut Stage) {
     let Ok(run) = program::start("deadlock", Vec::new()) else {
         return stage.check(false, "the program is in this image");
     };
-    let ended = run.wait_timeout(Duration::from_secs(60));
+    let ended = run.wait_until(Duration::from_secs(60));
     run.stop(); // in case the deadlock was not found
     let log = runnext::console::dmesg().unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
@@ -441,10 +527,11 @@ fn accounting(stage: &mut Stage) {
 /// elapsed time.
 fn time_of_this_g(stage: &mut Stage) {
     let me = current().id();
+    let _full = runnext::stats::FullAccounting::begin();
     let read = || {
         let before = Instant::now();
         let g = tasks::gs().into_iter().find(|g| g.id == me)?;
-        Some((before, [g.cpu_ns, g.queued_ns, g.waiting_ns], Instant::now()))
+        Some((before, [g.cpu_ns, g.queued_ns?, g.waiting_ns?], Instant::now()))
     };
     let first = read();
     sleep(Duration::from_millis(3));

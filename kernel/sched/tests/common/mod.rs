@@ -1,7 +1,7 @@
 //! Helpers of the tests of decisions: a scheduler that lasts for ever.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use sched::{G, Next, P, PSlot, Run, Sched, Stop};
+use sched::{G, Next, P, PSlot, Run, Sched, Wake};
 use std::any::Any;
 use std::sync::Mutex;
 
@@ -40,11 +40,28 @@ pub fn find<K: Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>) -> Option
     }
 }
 
+/// The G that ran has ended.
+pub fn exit<K: Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>, g: &'static G<K>) {
+    if !sched.exited(p, g) {
+        g.exit();
+        sched.keep_dead(p, g);
+    }
+}
+
+/// The G that ran is off its stack, after [`G::begin_park`].
+pub fn finish_park<K: Sync + 'static>(
+    sched: &'static Sched<K>,
+    p: &mut P<K>,
+    g: &'static G<K>,
+) -> Wake {
+    if g.finish_park() { Wake::Nobody } else { sched.put_back(p, g) }
+}
+
 /// Runs the P until it parks, each G to its end; returns the Gs in order.
 pub fn names<K: Copy + Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>) -> Vec<K> {
     std::iter::from_fn(|| {
         let run = find(sched, p)?;
-        let _ = sched.stopped(p, run.g, Stop::Exit);
+        exit(sched, p, run.g);
         Some(run.g.kernel)
     })
     .collect()
@@ -64,9 +81,9 @@ pub fn parked<K: Sync + 'static>(
     let g = g(kernel);
     let _ = sched.start(p, g, None);
     let run = find(sched, p).expect("just started");
-    assert!(std::ptr::eq(run.g, g), "somebody else waits");
+    assert!(std::ptr::eq(run.g, g), "another G waits");
     g.begin_park();
-    let _ = sched.stopped(p, g, Stop::Park);
+    let _ = finish_park(sched, p, g);
     g
 }
 
@@ -74,4 +91,11 @@ pub fn parked<K: Sync + 'static>(
 pub fn two<K: 'static>(ps: &mut [P<K>]) -> (&mut P<K>, &mut P<K>) {
     let [p0, p1, ..] = ps else { panic!("one P") };
     (p0, p1)
+}
+
+/// Starts `g` on that P, and ends its slice: it is in the global queue then.
+pub fn expired<K: Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>, g: &'static G<K>) {
+    let _ = sched.start(p, g, None);
+    let run = find(sched, p).expect("just started");
+    let _ = sched.expired(p, run.g);
 }

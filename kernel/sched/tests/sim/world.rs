@@ -3,7 +3,8 @@
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 use sched::sim::{self, Planted};
-use sched::{G, Home, Next, P, PSlot, RUNQ_CAPACITY, Sched, Status, Stop, Wake};
+use sched::system::{self, MRing, Rules, System};
+use sched::{G, Next, Owner, P, PSlot, RUNQ_CAPACITY, Run, Sched, Slice, Status, Wake};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -18,6 +19,13 @@ struct Script {
     on_cpu: AtomicUsize,
     /// Stops that the G makes before it ends.
     left: AtomicU32,
+    /// The G's name in messages: how many were made before, plus one. Not its id, as reading
+    /// that is a step of the machine.
+    number: AtomicU32,
+}
+
+fn number(g: &G<Script>) -> u32 {
+    g.kernel.number.load(Relaxed)
 }
 
 #[derive(Clone, Copy)]
@@ -61,14 +69,23 @@ struct World {
     /// Gs that have not ended, and how many more may be made.
     alive: Cell<usize>,
     budget: Cell<usize>,
+    /// How many were made.
+    made: Cell<u32>,
+    steps_max: u64,
     /// Gs that a G makes at a time: in some worlds enough to fill a ring.
     burst: usize,
     /// How often the limit may still change: each change interrupts many CPUs.
     limit_changes: Cell<u32>,
     over: Cell<bool>,
+    rules: Rules,
+    /// The rings of spare Ms, and of Ms that are away with a G in a call.
+    spare_rings: RefCell<Vec<Owner<Script>>>,
+    away_rings: RefCell<Vec<(*const G<Script>, Owner<Script>)>>,
 }
 
 thread_local! {
+    /// How many Gs the last machine made.
+    pub static MADE: Cell<u32> = const { Cell::new(0) };
     static YIELDERS: RefCell<Vec<*const Yielder<(), ()>>> = const { RefCell::new(vec![]) };
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(vec![]) };
 }
@@ -81,8 +98,29 @@ fn switch() {
     yielder.suspend(());
 }
 
+/// A machine: how many CPUs, and what is not as its seed says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub cpus: usize,
+    /// How many Gs are made at most.
+    pub gs: Option<usize>,
+    /// One access in this many may switch.
+    pub every: Option<u32>,
+    /// Steps for each CPU after which an unfinished machine counts as stuck.
+    pub steps: u64,
+    /// The scheduling system.
+    pub system: &'static str,
+}
+
+impl Shape {
+    pub fn of(cpus: usize) -> Self {
+        Shape { cpus, gs: None, every: None, steps: STEPS_MAX, system: "mpn" }
+    }
+}
+
 /// Runs the machine of `seed` to its end. Panics if an invariant fails.
-pub fn simulate(seed: u64, cpus: usize, planted: Option<Planted>) {
+pub fn simulate(seed: u64, shape: Shape, planted: Option<Planted>) {
+    let cpus = shape.cpus;
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for _ in 0..8 {
         let _ = rng.next();
@@ -91,7 +129,18 @@ pub fn simulate(seed: u64, cpus: usize, planted: Option<Planted>) {
     let sched: &'static Sched<Script> = Box::leak(Box::new(Sched::new(Vec::leak(slots))));
     // A large machine takes many steps to do anything: switch less often.
     let every = ([1, 2, 4, 16][rng.below(4)] * cpus.div_ceil(8)) as u32;
+    let every = shape.every.unwrap_or(every);
     let burst = if rng.one_in(4) { RUNQ_CAPACITY + 1 } else { 1 };
+    for (i, slot) in sched.slots().iter().enumerate() {
+        sim::name(slot, || format!("P {i}"));
+    }
+    let system = system::all().into_iter().find(|system| system.about().name == shape.system);
+    let system: &'static dyn System<Script> = system.expect("a name of the table");
+    let rules = system.about().rules;
+    if rules.one_p {
+        let _ = sched.set_limit(1);
+    }
+    let budget = |drawn: usize| shape.gs.unwrap_or(drawn);
     let world = Rc::new(World {
         sched,
         cpus: (0..cpus)
@@ -107,13 +156,19 @@ pub fn simulate(seed: u64, cpus: usize, planted: Option<Planted>) {
         gs: RefCell::default(),
         waiting: RefCell::default(),
         alive: Cell::new(0),
-        budget: Cell::new(4 + rng.below(12) + cpus + 4 * (burst - 1)),
+        budget: Cell::new(budget(4 + rng.below(12) + cpus + 4 * (burst - 1))),
         burst,
-        limit_changes: Cell::new(if rng.one_in(4) { 8 } else { 0 }),
+        made: Cell::new(0),
+        steps_max: shape.steps * cpus as u64,
+        limit_changes: Cell::new(if rng.one_in(4) && !rules.one_p { 8 } else { 0 }),
         over: Cell::new(false),
+        rules,
+        spare_rings: RefCell::default(),
+        away_rings: RefCell::default(),
         random: RefCell::new(rng),
     });
-    let mut ps: Vec<P<Script>> = (0..cpus).map(|i| sched.acquire(i, seed).expect("new")).collect();
+    let acquire = |i| sched.acquire_under(i, seed, system.places()).expect("new");
+    let mut ps: Vec<P<Script>> = (0..cpus).map(acquire).collect();
     let _ = world.spawn(&mut ps[0]);
     YIELDERS.set(vec![std::ptr::null(); cpus]);
     let mut coroutines: Vec<_> = ps.into_iter().map(|p| start_cpu(Rc::clone(&world), p)).collect();
@@ -158,7 +213,10 @@ impl World {
     fn drive(&self, coroutines: &mut [CpuCoroutine]) {
         loop {
             self.now.set(self.now.get() + 1);
-            assert!(self.now.get() < STEPS_MAX * self.cpus.len() as u64, "no progress");
+            assert!(
+                self.now.get() < self.steps_max,
+                "the machine makes no progress: some CPU loops for ever"
+            );
             self.deliver();
             let Some(cpu) = self.choose() else {
                 if self.alive.get() == 0 {
@@ -219,9 +277,16 @@ impl World {
             return cpu.pending.set(true); // the monitor's tick
         }
         for g in self.gs.borrow().iter() {
-            assert!(g.status() != Status::Runnable, "all halt, G {} waits", g.id());
+            assert!(
+                g.status() != Status::Runnable,
+                "every CPU halts while G {} is runnable: it is in a queue that no CPU reads, or in none",
+                number(g)
+            );
         }
-        assert!(!self.waiting.borrow().is_empty(), "all halt, nobody waits for a device");
+        assert!(
+            !self.waiting.borrow().is_empty(),
+            "every CPU halts, and a G is neither parked nor runnable"
+        );
         self.cpus[self.random(self.cpus.len())].pending.set(true);
     }
 
@@ -229,7 +294,12 @@ impl World {
     fn check(&self) {
         let counts = self.sched.counts();
         let bound = self.cpus.len().div_ceil(2).max(1);
-        assert!(counts.spinning <= bound, "{} spin of {}", counts.spinning, self.cpus.len());
+        assert!(
+            counts.spinning <= bound,
+            "the spinning count is {}, more than half of {} CPUs: it was raised or lowered once too often",
+            counts.spinning,
+            self.cpus.len()
+        );
         // Work conservation: in a quiet moment (no CPU decides, no interrupt is under
         // way) no CPU halts while a G waits that it could run.
         if !self.sent.borrow().is_empty() {
@@ -248,9 +318,9 @@ impl World {
         let global = self.sched.counts().global;
         for (i, cpu) in self.cpus.iter().enumerate() {
             let hog = matches!(cpu.doing.get(), Doing::Running) && !cpu.timed.get();
-            assert!(!hog || global == 0, "CPU {i} has no timer, a G waits");
+            assert!(!hog || global == 0, "CPU {i} runs a G without a timer while a G waits");
             if let Doing::InCall(g) = cpu.doing.get() {
-                assert!(!g.is_woken(), "CPU {i} halts in a call that is over");
+                assert!(!g.is_woken(), "CPU {i} halts for a G whose call is over");
             }
         }
         if !halted {
@@ -258,22 +328,24 @@ impl World {
         }
         for g in self.gs.borrow().iter() {
             let waits = g.status() == Status::Runnable && g.pin().is_none();
-            assert!(!waits, "a CPU halts, G {} waits", g.id());
+            assert!(!waits, "a CPU halts while G {} is runnable: its wake-up was lost", number(g));
         }
     }
 
     /// The endless loop of the M on a CPU.
     fn cpu_loop(&self, mut p: P<Script>, yielder: &Yielder<(), ()>) {
         let me = &self.cpus[p.index()];
+        let mut decided = None;
         while !self.over.get() {
-            match self.sched.find_runnable(&mut p) {
+            match decided.take().unwrap_or_else(|| self.sched.find_runnable(&mut p)) {
                 Next::Run(run) => {
                     self.send(p.index(), run.wake);
-                    self.run(&mut p, run.g);
+                    decided = self.run(&mut p, run.g);
                 }
                 Next::Park(wake) => {
                     self.send(p.index(), wake);
                     me.doing.set(Doing::Halted);
+                    sim::note(|| "finds no G and halts".into());
                     while !me.pending.get() && !self.over.get() {
                         yielder.suspend(());
                     }
@@ -284,21 +356,27 @@ impl World {
         }
     }
 
-    /// Runs `g` until it stops in a way that ends in `find_runnable`.
-    fn run(&self, p: &mut P<Script>, g: &'static G<Script>) {
+    /// Runs `g` until it stops; what comes next, if that is decided with it.
+    fn run(&self, p: &mut P<Script>, g: &'static G<Script>) -> Option<Next<Script>> {
         self.step_on(p, g);
+        self.mount(p, g);
         loop {
             if self.work(p) {
                 self.step_off(g);
-                let wake = self.sched.stopped(p, g, Stop::Displace);
-                return self.send(p.index(), wake);
+                self.sched.displaced(p, g);
+                self.send(p.index(), Wake::Nobody);
+                return None;
             }
             if let Some(left) = g.kernel.left.load(Relaxed).checked_sub(1) {
                 g.kernel.left.store(left, Relaxed);
             } else {
                 self.step_off(g);
-                let _ = self.sched.stopped(p, g, Stop::Exit);
-                return self.alive.set(self.alive.get() - 1);
+                if !self.sched.exited(p, g) {
+                    g.exit();
+                    self.sched.keep_dead(p, g);
+                }
+                self.alive.set(self.alive.get() - 1);
+                return None;
             }
             match self.random(8) {
                 0 | 1 => {
@@ -310,22 +388,37 @@ impl World {
                 2 => self.ready_one(p),
                 3 => {
                     self.step_off(g);
-                    let wake = self.sched.stopped(p, g, Stop::Yield);
-                    return self.send(p.index(), wake);
+                    return Some(match self.sched.rotate(p, g) {
+                        Ok(g) => Next::Run(Run { g, slice: Slice::New, wake: Wake::Nobody }),
+                        Err(rest) => self.sched.rotate_slow(p, g, rest),
+                    });
                 }
                 4 => {
                     if !self.call(p, g) {
-                        return;
+                        return None;
                     }
                 }
                 5 => {
                     self.step_off(g);
-                    let wake = self.sched.stopped(p, g, Stop::Expire);
-                    return self.send(p.index(), wake);
+                    if let Some(g) = self.sched.expire(p, g) {
+                        let run = Run { g, slice: Slice::New, wake: Wake::Nobody };
+                        return Some(Next::Run(run));
+                    }
+                    let wake = self.sched.expired(p, g);
+                    self.send(p.index(), wake);
+                    return None;
+                }
+                6 => {
+                    self.begin_park(g);
+                    self.park(p, g);
+                    return None;
                 }
                 _ => {
-                    self.begin_park(g);
-                    return self.park(p, g);
+                    self.step_off(g);
+                    g.park_locked();
+                    sim::flush_own(); // the lock of the object it waits for is freed
+                    self.waiting.borrow_mut().push(g);
+                    return None;
                 }
             }
         }
@@ -340,7 +433,7 @@ impl World {
 
     fn park(&self, p: &mut P<Script>, g: &'static G<Script>) {
         self.step_off(g);
-        let wake = self.sched.stopped(p, g, Stop::Park);
+        let wake = if g.finish_park() { Wake::Nobody } else { self.sched.put_back(p, g) };
         self.send(p.index(), wake);
     }
 
@@ -351,7 +444,10 @@ impl World {
         let me = &self.cpus[p.index()];
         g.enter_call(p.index());
         self.begin_park(g);
-        while self.random(3) > 0 && g.halt_on(p.index()) {
+        while (self.rules.keeps_p || self.random(3) > 0) && g.halt_on(p.index()) {
+            if self.over.get() {
+                break;
+            }
             me.doing.set(Doing::InCall(g));
             while !me.pending.get() && !self.over.get() {
                 switch();
@@ -364,18 +460,48 @@ impl World {
             g.exit_call();
             return true;
         }
+        if self.rules.rings_of_ms {
+            let spare = self.spare_rings.borrow_mut().pop();
+            let new = || self.sched.add_ring(Box::leak(Box::new(MRing::new())));
+            let spare = spare.or_else(new);
+            let ring = p.swap_ring(spare.expect("new"));
+            self.away_rings.borrow_mut().push((g, ring));
+        }
         self.park(p, g);
         false
     }
 
+    /// If `g` comes back with its M, the ring of that M comes, too.
+    fn mount(&self, p: &mut P<Script>, g: &'static G<Script>) {
+        let mut away = self.away_rings.borrow_mut();
+        if let Some(at) = away.iter().position(|(of, _)| std::ptr::eq(*of, g)) {
+            let (_, ring) = away.swap_remove(at);
+            drop(away);
+            let spare = p.swap_ring(ring);
+            self.spare_rings.borrow_mut().push(spare);
+        }
+    }
+
     fn step_on(&self, p: &P<Script>, g: &'static G<Script>) {
         let before = g.kernel.on_cpu.swap(p.index() + 1, Relaxed);
-        assert!(before == 0, "G {} runs twice", g.id());
-        match g.home() {
-            Home::Anywhere => {}
-            Home::Pinned(cpu) => assert!(cpu == p.index(), "G {} on a wrong CPU", g.id()),
-            Home::InCall(_) if self.random(2) == 0 => g.exit_call(),
-            Home::InCall(_) => g.enter_call(p.index()), // its M came along
+        assert!(
+            before == 0,
+            "G {} runs on two CPUs at once: {} and {}",
+            number(g),
+            before - 1,
+            p.index()
+        );
+        sim::note(|| format!("runs G {}", number(g)));
+        if let Some(cpu) = g.pin() {
+            assert!(
+                cpu == p.index(),
+                "G {} is pinned to CPU {cpu} and runs on CPU {}",
+                number(g),
+                p.index()
+            );
+        }
+        if self.random(2) == 0 {
+            g.exit_call(); // else it goes on in its call
         }
     }
 
@@ -407,6 +533,7 @@ impl World {
         if self.over.get() {
             return false;
         }
+        sim::note(|| "is interrupted".into());
         self.cpus[p.index()].pending.set(false);
         let ready = self.take_waiting();
         if let Some(g) = ready {
@@ -427,7 +554,11 @@ impl World {
     /// A G readies another.
     fn ready_one(&self, p: &mut P<Script>) {
         if let Some(g) = self.take_waiting() {
-            let wake = self.sched.ready(p, g.handle(), |_, _| ());
+            let handle = g.handle();
+            let wake = match self.sched.ready_parked(p, &handle) {
+                Some(wake) => wake,
+                None => self.sched.ready(p, handle, |_, _| ()),
+            };
             self.send(p.index(), wake);
             // Once more, as a second channel of a `select` might.
             let wake = self.sched.ready(p, g.handle(), |_, _| ());
@@ -448,14 +579,23 @@ impl World {
         self.alive.set(self.alive.get() + 1);
         let left = AtomicU32::new(2 + self.random(8) as u32);
         let g = self.sched.take_dead(p).unwrap_or_else(|| {
-            let script = Script { on_cpu: AtomicUsize::new(0), left: AtomicU32::new(0) };
+            let script = Script {
+                on_cpu: AtomicUsize::new(0),
+                left: AtomicU32::new(0),
+                number: AtomicU32::new(0),
+            };
             let g: &'static G<Script> = Box::leak(Box::new(G::new(script)));
             self.gs.borrow_mut().push(g);
             g
         });
         g.kernel.left.store(left.into_inner(), Relaxed);
         let pin = (self.random(6) == 0).then(|| self.random(self.cpus.len()));
-        self.sched.start(p, g, pin)
+        self.made.set(self.made.get() + 1);
+        MADE.set(self.made.get());
+        g.kernel.number.store(self.made.get(), Relaxed);
+        sim::name(g, || format!("G {}", number(g)));
+        sim::note(|| format!("makes G {}", number(g)));
+        self.sched.start_asking(p, g, pin)
     }
 
     /// Carries out a wake-up, and interrupts the CPUs that need a timer now.
@@ -470,6 +610,7 @@ impl World {
 
     /// Sends an interrupt, which arrives at once or late.
     fn post(&self, from: usize, cpu: usize) {
+        sim::note(|| format!("sends an interrupt to CPU {cpu}"));
         if cpu == from {
             return self.cpus[cpu].pending.set(true);
         }

@@ -12,8 +12,22 @@ use alloc::collections::VecDeque;
 /// blocks.
 #[doc(hidden)]
 pub struct Buffer<T> {
-    ring: Ring<T>,
+    pub(super) flow: Flow,
+    pub(super) ring: Ring<T>,
     blocks: Option<Blocks<T>>,
+}
+
+/// What a G does that finds no room in the ring, or no value: those up to `Bounded` wait.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
+pub(super) enum Flow {
+    /// There is no ring: a value goes from sender to receiver.
+    Rendezvous,
+    /// All values are in the ring.
+    Bounded,
+    /// They are in blocks; a send does not wait.
+    Unbounded,
+    /// Nothing is sent any more. What is left may be in the ring, or in blocks.
+    Closed,
 }
 
 /// A queue of blocks. Every block but the last is full or was; only the first may have been taken
@@ -42,51 +56,40 @@ impl<T> Buffer<T> {
     /// A ring for `capacity` values; with 0, nothing ever fits in.
     pub(super) fn ring(capacity: usize) -> Result<Self, NoMemory> {
         let ring = Ring::try_new(capacity).map_err(|_| NoMemory)?;
-        Ok(Buffer { ring, blocks: None })
+        let flow = if capacity == 0 { Flow::Rendezvous } else { Flow::Bounded };
+        Ok(Buffer { flow, ring, blocks: None })
     }
 
     /// A queue without a limit, which has no memory yet.
     pub(super) const fn blocks() -> Self {
         let blocks = Blocks { spine: VecDeque::new(), spare: None, len: 0 };
-        Buffer { ring: Ring::none(), blocks: Some(blocks) }
+        Buffer { flow: Flow::Unbounded, ring: Ring::none(), blocks: Some(blocks) }
     }
 
     /// In place of the buffer of a channel without receivers.
     pub(super) const fn gone() -> Self {
-        Buffer { ring: Ring::none(), blocks: None }
-    }
-
-    /// Puts `value` last in the ring, or returns it if there is no room; the new length. This and
-    /// `pop_ring` are few instructions: they are in every `send` and `recv`.
-    #[inline(always)]
-    pub(super) fn push_ring(&mut self, value: T) -> Result<usize, T> {
-        self.ring.push(value).map(|()| self.ring.len())
-    }
-
-    /// Takes the oldest value of the ring; and the new length.
-    #[inline(always)]
-    pub(super) fn pop_ring(&mut self) -> Option<(T, usize)> {
-        self.ring.pop().map(|value| (value, self.ring.len()))
+        Buffer { flow: Flow::Closed, ring: Ring::none(), blocks: None }
     }
 
     /// Nothing is pushed from here on: the channel is closed.
     pub(super) fn seal(&mut self) {
+        self.flow = Flow::Closed;
         self.ring.seal();
     }
 
-    /// As [`push_ring`](Self::push_ring), also for blocks.
+    /// Puts `value` last, or returns it if there is no room; the new length.
     pub(super) fn push(&mut self, value: T) -> Result<usize, T> {
         match &mut self.blocks {
-            None => self.push_ring(value),
+            None => self.ring.push(value),
             Some(blocks) => blocks.push(value),
         }
     }
 
-    /// As [`pop_ring`](Self::pop_ring), also for blocks; and perhaps a block that it emptied.
+    /// Takes the oldest value; the new length, and perhaps a block that it emptied.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<(T, usize, Spent<T>)> {
         match &mut self.blocks {
-            None => self.pop_ring().map(|(value, len)| (value, len, None)),
+            None => self.ring.pop().map(|(value, len)| (value, len, None)),
             Some(blocks) => blocks.pop(),
         }
     }
@@ -222,7 +225,7 @@ mod tests {
     #[test]
     fn a_ring_holds_its_capacity_and_no_more() {
         let mut ring = Buffer::ring(2).expect("memory");
-        let pushed = (ring.push_ring(1), ring.push_ring(2), ring.push_ring(3));
+        let pushed = (ring.push(1), ring.push(2), ring.push(3));
         assert_eq!(pushed, (Ok(1), Ok(2), Err(3)));
         assert!(Buffer::<u64>::ring(usize::MAX).is_err());
     }

@@ -59,23 +59,36 @@ impl<T> SendError<T> {
     }
 }
 
-impl<T> TrySendError<T> {
-    /// The value that was not sent.
-    pub fn into_inner(self) -> T {
-        match self {
-            TrySendError::Full(value) | TrySendError::Disconnected(value) => value,
+/// What the errors of sends that do not wait for ever offer, and those of such receives.
+macro_rules! as_disconnected {
+    ($error:ident<T>, $other:ident) => {
+        impl<T> $error<T> {
+            /// The value that was not sent.
+            pub fn into_inner(self) -> T {
+                match self {
+                    $error::$other(value) | $error::Disconnected(value) => value,
+                }
+            }
         }
-    }
+        impl<T> From<SendError<T>> for $error<T> {
+            fn from(SendError(value): SendError<T>) -> Self {
+                $error::Disconnected(value)
+            }
+        }
+    };
+    ($error:ident) => {
+        impl From<RecvError> for $error {
+            fn from(RecvError: RecvError) -> Self {
+                $error::Disconnected
+            }
+        }
+    };
 }
 
-impl<T> SendTimeoutError<T> {
-    /// The value that was not sent.
-    pub fn into_inner(self) -> T {
-        match self {
-            SendTimeoutError::Timeout(value) | SendTimeoutError::Disconnected(value) => value,
-        }
-    }
-}
+as_disconnected!(TrySendError<T>, Full);
+as_disconnected!(SendTimeoutError<T>, Timeout);
+as_disconnected!(TryRecvError);
+as_disconnected!(RecvTimeoutError);
 
 describe!(NoMemory { NoMemory => "no memory for a channel"; });
 describe!(SendError<T> {
@@ -98,27 +111,3 @@ describe!(RecvTimeoutError {
     RecvTimeoutError::Timeout => "nothing to receive in time";
     RecvTimeoutError::Disconnected => "receiving on an empty and closed channel";
 });
-
-impl From<RecvError> for TryRecvError {
-    fn from(RecvError: RecvError) -> Self {
-        TryRecvError::Disconnected
-    }
-}
-
-impl From<RecvError> for RecvTimeoutError {
-    fn from(RecvError: RecvError) -> Self {
-        RecvTimeoutError::Disconnected
-    }
-}
-
-impl<T> From<SendError<T>> for TrySendError<T> {
-    fn from(SendError(value): SendError<T>) -> Self {
-        TrySendError::Disconnected(value)
-    }
-}
-
-impl<T> From<SendError<T>> for SendTimeoutError<T> {
-    fn from(SendError(value): SendError<T>) -> Self {
-        SendTimeoutError::Disconnected(value)
-    }
-}

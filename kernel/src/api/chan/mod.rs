@@ -2,7 +2,8 @@
 //!
 //! As Go's: one lock a channel, a buffer, and two lines of waiting Gs, first come first served. A G
 //! that finds another waiting hands over directly, from frame to frame. At most one of these is
-//! true: senders wait (then the buffer is full), receivers wait (then it is empty).
+//! true: senders wait (then the buffer is full), receivers wait (then it is empty). So a send or a
+//! receive that finds a ring neither full nor empty looks for no waiting G.
 //!
 //! Unlike Go's, a channel has two ends, and is closed when one of them is gone: without senders,
 //! receivers get what is left and then an error; without receivers, a send gives its value back.
@@ -26,23 +27,26 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
-mod ends;
 mod error;
+mod iter;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 #[doc(hidden)]
 pub use buffer::Buffer;
-pub use ends::{IntoIter, Iter, Receiver, Sender, TryIter};
 pub use error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
+pub use iter::{IntoIter, Iter, TryIter};
 
-use crate::run::door::Reason;
+use crate::run::door::{Reason, check_kill, might_park};
 use crate::wait::Shared;
+use crate::wait::limit::Limit;
 use crate::wait::queue::{Locked, Place, WaitQueue, Waited};
-use buffer::Fresh;
+use buffer::{Flow, Fresh};
+use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use core::time::Duration;
 
 /// A channel with room for `capacity` values; with 0, [`rendezvous`].
 ///
@@ -105,11 +109,217 @@ fn make<T: Send>(
         receivers: AtomicUsize::new(1),
     };
     let chan = Shared::try_new(chan).map_err(|_| NoMemory)?;
-    Ok((Sender::new(chan.clone()), Receiver::new(chan)))
+    Ok((Sender { chan: chan.clone() }, Receiver { chan }))
 }
 
-/// What both ends share.
+/// The end of a channel that values go in. Clones are the same end.
+pub struct Sender<T> {
+    chan: Shared<Chan<T>>,
+}
+
+/// The end of a channel that values come out of, each once. Clones are the same end.
+pub struct Receiver<T> {
+    chan: Shared<Chan<T>>,
+}
+
+impl<T: Send> Sender<T> {
+    /// Sends `value`; waits while there is no room.
+    ///
+    /// # Errors
+    /// [`SendError`] with the value, if the channel is closed, or is closed while this waits.
+    ///
+    /// # Panics
+    /// If the channel is unbounded and there is no memory.
+    ///
+    /// ```
+    /// use runnext::chan::{self, SendError};
+    /// let (tx, rx) = chan::bounded(1);
+    /// assert_eq!(tx.send(1), Ok(()));
+    /// drop(rx);
+    /// assert_eq!(tx.send(2), Err(SendError(2)));
+    /// ```
+    #[inline(always)]
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        might_park();
+        let Err(error) = self.chan.send(value, Never) else { return Ok(()) };
+        core::hint::cold_path();
+        match error {
+            SendTimeoutError::Disconnected(value) => Err(SendError(value)),
+            SendTimeoutError::Timeout(_) => panic!("{NoMemory}"),
+        }
+    }
+
+    /// Sends `value` if there is room at this instant, or a receiver waits; else the error has it.
+    /// An unbounded channel is full when there is no memory.
+    #[inline]
+    pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        self.chan.send(value, Now).map_err(|error| {
+            check_kill();
+            match error {
+                SendTimeoutError::Timeout(value) => TrySendError::Full(value),
+                SendTimeoutError::Disconnected(value) => TrySendError::Disconnected(value),
+            }
+        })
+    }
+
+    /// As [`send`](Self::send), for `timeout` at most. No memory in an unbounded one is a timeout.
+    pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
+        self.send_until(value, timeout)
+    }
+
+    /// As [`send`](Self::send), until `limit` at most. No memory in an unbounded one is a timeout.
+    pub fn send_until<'l>(
+        &self,
+        value: T,
+        limit: impl Into<Limit<'l>>,
+    ) -> Result<(), SendTimeoutError<T>> {
+        might_park();
+        limit.into().during(|deadline_ns| self.chan.send(value, deadline_ns))
+    }
+}
+
+impl<T: Send> Receiver<T> {
+    /// Receives a value; waits while there is none.
+    ///
+    /// # Errors
+    /// [`RecvError`] if the channel is closed and empty.
+    ///
+    /// ```
+    /// use runnext::chan::{self, RecvError};
+    /// let (tx, rx) = chan::bounded(1);
+    /// tx.send(1)?;
+    /// drop(tx);
+    /// assert_eq!(rx.recv(), Ok(1));
+    /// assert_eq!(rx.recv(), Err(RecvError));
+    /// # Ok::<(), chan::SendError<i32>>(())
+    /// ```
+    #[inline(always)]
+    pub fn recv(&self) -> Result<T, RecvError> {
+        might_park();
+        let Some(value) = self.chan.recv(Never) else {
+            core::hint::cold_path();
+            return Err(RecvError);
+        };
+        Ok(value)
+    }
+
+    /// Receives a value if there is one at this instant, or a sender waits.
+    #[inline]
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        self.chan.recv(Now).ok_or_else(|| {
+            check_kill();
+            match self.chan.is_over() {
+                true => TryRecvError::Disconnected,
+                false => TryRecvError::Empty,
+            }
+        })
+    }
+
+    /// As [`recv`](Self::recv), for `timeout` at most.
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        self.recv_until(timeout)
+    }
+
+    /// As [`recv`](Self::recv), until `limit` at most.
+    pub fn recv_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<T, RecvTimeoutError> {
+        might_park();
+        let received = limit.into().during(|deadline_ns| self.chan.recv(deadline_ns));
+        received.ok_or_else(|| match self.chan.is_over() {
+            true => RecvTimeoutError::Disconnected,
+            false => RecvTimeoutError::Timeout,
+        })
+    }
+
+    /// Receives one value after the other, until the channel is closed and empty.
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter { receiver: self }
+    }
+
+    /// Receives what is there, and does not wait for more.
+    pub fn try_iter(&self) -> TryIter<'_, T> {
+        TryIter { receiver: self }
+    }
+}
+
+/// What both ends offer.
+macro_rules! both_ends {
+    ($end:ident, $count:ident $(, $discard:ident)?) => {
+        impl<T> $end<T> {
+            /// Closes the channel: nothing can be sent any more, and what is in it can still be
+            /// received. All waiting Gs are woken; a sender that waits gets its value back.
+            ///
+            /// ```
+            /// use runnext::chan::{self, RecvError, SendError};
+            /// let (tx, rx) = chan::bounded(2);
+            /// assert_eq!(tx.send(1), Ok(()));
+            /// tx.close();
+            /// assert_eq!(tx.send(2), Err(SendError(2)));
+            /// assert_eq!((rx.recv(), rx.recv()), (Ok(1), Err(RecvError)));
+            /// ```
+            pub fn close(&self) {
+                self.chan.close();
+            }
+
+            /// Whether the channel is closed; then it stays so.
+            pub fn is_closed(&self) -> bool {
+                self.chan.is_closed()
+            }
+
+            /// How many values are in the channel at this instant.
+            pub fn len(&self) -> usize {
+                self.chan.len.load(Ordering::Acquire)
+            }
+
+            /// Whether no value is in the channel at this instant.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// How many values fit in; `None` if there is no limit.
+            pub fn capacity(&self) -> Option<usize> {
+                self.chan.capacity()
+            }
+
+            pub(crate) fn chan(&self) -> &Chan<T> {
+                &self.chan
+            }
+        }
+
+        impl<T> Clone for $end<T> {
+            fn clone(&self) -> Self {
+                // Relaxed: we are one of them, so it is not the last that goes.
+                self.chan.$count.fetch_add(1, Ordering::Relaxed);
+                $end { chan: self.chan.clone() }
+            }
+        }
+
+        impl<T> Drop for $end<T> {
+            fn drop(&mut self) {
+                // AcqRel: everything that other clones of this end did is before the close.
+                if self.chan.$count.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    self.chan.close();
+                    $(self.chan.$discard();)?
+                }
+            }
+        }
+
+        impl<T> fmt::Debug for $end<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($end))
+                    .field("len", &self.len())
+                    .field("capacity", &self.capacity())
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+both_ends!(Sender, senders);
+both_ends!(Receiver, receivers, discard);
+
+/// What both ends share. The lock first, at the address that both ends have.
 #[doc(hidden)]
+#[repr(C)]
 pub struct Chan<T> {
     lock: ChanQueue<T>,
 
@@ -132,6 +342,7 @@ pub(crate) const SENDERS: usize = 0;
 pub(crate) const RECEIVERS: usize = 1;
 
 type ChanQueue<T> = WaitQueue<Buffer<T>, T, 2>;
+/// Channels are for Gs, which have interrupts on.
 type ChanLocked<'a, T> = Locked<'a, Buffer<T>, T, 2>;
 
 /// Until when a call waits. A type for each, so that calls that wait for ever do not pass a time
@@ -163,85 +374,53 @@ impl Until for u64 {
 impl<T> Chan<T> {
     /// Sends. `Timeout` if there was no room in time or, in an unbounded channel, no memory.
     #[inline(always)]
-    pub(crate) fn send(&self, value: T, until: impl Until) -> Result<(), SendTimeoutError<T>> {
-        let mut locked = self.lock.lock();
-        // The common case, inlined into the caller: no receiver waits, and there is room in the
-        // ring. (A closed channel's ring is sealed: nothing fits in.)
-        if self.lock.looks_waited_for(RECEIVERS) {
-            return self.hand_over(locked, value, until);
+    pub(crate) fn send<U: Until>(&self, value: T, until: U) -> Result<(), SendTimeoutError<T>> {
+        let mut locked = self.lock.lock_in_g();
+        if let Some(ring) = locked.ring.between() {
+            self.len.store(ring.push(value), Ordering::Release);
+            drop(locked); // here: else the ways that fail share it, and a test follows
+            return Ok(());
         }
-        match locked.push_ring(value) {
+        if locked.flow == Flow::Rendezvous {
+            let Some(receiver) = locked.first(RECEIVERS) else {
+                return wait_to_send(locked, value, until);
+            };
+            return match receiver.give(value) {
+                Ok(wake) => {
+                    locked.ready(wake);
+                    Ok(())
+                }
+                Err(value) => self.send_slow(locked, value, until),
+            };
+        }
+        if !locked.is_empty(RECEIVERS) {
+            return self.send_slow(locked, value, until);
+        }
+        match locked.ring.push(value) {
             Ok(len) => {
                 self.len.store(len, Ordering::Release);
+                drop(locked);
                 Ok(())
             }
             Err(value) => self.send_slow(locked, value, until),
         }
     }
 
-    /// Sends to the first receiver in the queue.
+    /// Sends, if the channel is open: to the first receiver, else to its buffer, else waits. Memory for
+    /// the blocks of an unbounded channel it gets without the lock.
+    #[cold]
     #[inline(never)]
-    fn hand_over<'a>(
-        &'a self,
-        mut locked: ChanLocked<'a, T>,
-        value: T,
-        until: impl Until,
-    ) -> Result<(), SendTimeoutError<T>> {
-        // While a close is under way, receivers are still in their list.
-        if self.is_closed() {
-            return Err(SendTimeoutError::Disconnected(value));
-        }
-        match locked.give(RECEIVERS, value) {
-            Ok(wake) => {
-                locked.ready(wake);
-                Ok(())
-            }
-            Err(value) => {
-                drop(locked); // all of them have got a value elsewhere
-                self.send(value, until)
-            }
-        }
-    }
-
-    /// Sends if no receiver waits and the ring is full, or the channel has none: waits.
-    #[inline(never)]
-    fn send_slow<U: Until>(
-        &self,
-        locked: ChanLocked<'_, T>,
-        value: T,
-        until: U,
-    ) -> Result<(), SendTimeoutError<T>> {
-        if self.capacity == usize::MAX {
-            return self.send_unbounded(locked, value);
-        }
-        if self.is_closed() {
-            return Err(SendTimeoutError::Disconnected(value));
-        }
-        if !U::WAITS {
-            return Err(SendTimeoutError::Timeout(value));
-        }
-        let (reason, deadline_ns) = (Reason::ChanSend, until.deadline_ns());
-        let place = Place { reason, list: SENDERS, value: Some(value), deadline_ns };
-        match locked.wait(place, |_| false) {
-            // Taken; or not, and the channel was closed.
-            Waited::Granted(None) | Waited::Took(_) | Waited::TimedOut(_, None) => Ok(()),
-            Waited::Granted(Some(value)) => Err(SendTimeoutError::Disconnected(value)),
-            Waited::TimedOut(_, Some(value)) => Err(SendTimeoutError::Timeout(value)),
-        }
-    }
-
-    /// Sends to the blocks of an unbounded channel, and gets memory for them without the lock.
-    #[inline(never)]
-    fn send_unbounded<'a>(
+    fn send_slow<'a, U: Until>(
         &'a self,
         mut locked: ChanLocked<'a, T>,
         mut value: T,
+        until: U,
     ) -> Result<(), SendTimeoutError<T>> {
         loop {
-            if self.is_closed() {
+            // While a close is under way, receivers are still in their list.
+            if locked.flow == Flow::Closed {
                 return Err(SendTimeoutError::Disconnected(value));
             }
-            // A receiver may have come while the lock was free.
             value = match locked.give(RECEIVERS, value) {
                 Ok(wake) => {
                     locked.ready(wake);
@@ -256,102 +435,83 @@ impl<T> Chan<T> {
                 }
                 Err(value) => value,
             };
-            let want = locked.want().unwrap_or(0);
+            let Some(want) = locked.want() else { return wait_to_send(locked, value, until) };
             drop(locked);
             let Ok(mut fresh) = Fresh::new(want) else {
                 return Err(SendTimeoutError::Timeout(value));
             };
-            self.lock.lock().grow(&mut fresh);
+            self.lock.lock_in_g().grow(&mut fresh);
             drop(fresh); // what was not needed, outside the lock
-            locked = self.lock.lock();
+            locked = self.lock.lock_in_g(); // a receiver may have come meanwhile
         }
     }
 
     /// Receives. `None` if the channel is closed and empty, or there was no value in time:
     /// [`is_over`](Self::is_over) says which.
     #[inline(always)]
-    pub(crate) fn recv(&self, until: impl Until) -> Option<T> {
-        let mut locked = self.lock.lock();
-        // The common case, inlined into the caller: no sender waits, and the ring has a value.
-        if self.lock.looks_waited_for(SENDERS) {
-            return self.recv_from_sender(locked, until);
-        }
-        match locked.pop_ring() {
-            Some((value, len)) => {
-                self.len.store(len, Ordering::Release);
-                Some(value)
-            }
-            None => self.recv_slow(locked, until),
-        }
-    }
-
-    /// Receives if a sender waits.
-    #[inline(never)]
-    fn recv_from_sender(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
-        if self.capacity == 0
-            && !self.is_closed()
-            && let Some((value, wake)) = locked.take_alone(SENDERS)
-        {
-            locked.ready(wake);
+    pub(crate) fn recv<U: Until>(&self, until: U) -> Option<T> {
+        let mut locked = self.lock.lock_in_g();
+        if let Some(ring) = locked.ring.between() {
+            let (value, len) = ring.pop();
+            self.len.store(len, Ordering::Release);
+            drop(locked); // as in `send`
             return Some(value);
         }
-        // The ring is full, the first sender selects, or the channel is closed.
-        match self.take(locked) {
-            Ok(value) => Some(value),
-            Err(locked) => self.recv_slow(locked, until),
-        }
-    }
-
-    /// Receives the oldest value in the buffer, else that of the first sender, if there is either.
-    #[inline(never)]
-    fn take<'a>(&self, mut locked: ChanLocked<'a, T>) -> Result<T, ChanLocked<'a, T>> {
-        let oldest = locked.pop();
-        // While a close is under way, senders are still in their list, and get their values back.
-        let sent = if self.is_closed() { None } else { locked.take(SENDERS) };
-        if let Some((value, len, spent)) = oldest {
-            // There is room now, for the value of the first sender.
-            let wake = sent.map(|(next, wake)| {
-                let pushed = locked.push_ring(next);
-                debug_assert!(pushed.is_ok(), "no room");
-                wake
-            });
-            self.len.store(if wake.is_some() { len + 1 } else { len }, Ordering::Release);
-            locked.ready_if(wake);
-            drop(spent);
-            return Ok(value);
-        }
-        match sent {
-            Some((value, wake)) => {
-                locked.ready(wake);
-                Ok(value)
-            }
-            None => Err(locked),
-        }
-    }
-
-    /// Receives if no sender waits and the ring is empty, or the channel has none: waits.
-    #[inline(never)]
-    fn recv_slow<U: Until>(&self, mut locked: ChanLocked<'_, T>, until: U) -> Option<T> {
-        if self.capacity == usize::MAX {
-            locked = match self.take(locked) {
-                Ok(value) => return Some(value),
-                Err(locked) => locked,
+        if locked.flow == Flow::Rendezvous {
+            let Some(sender) = locked.first(SENDERS) else {
+                return wait_to_recv(locked, until);
+            };
+            return match sender.take_alone() {
+                Some((value, wake)) => {
+                    locked.ready(wake);
+                    Some(value)
+                }
+                None => self.recv_slow(locked, until), // it selects
             };
         }
-        if self.is_closed() || !U::WAITS {
-            return None;
+        if locked.is_empty(SENDERS)
+            && let Some((value, len)) = locked.ring.pop()
+        {
+            self.len.store(len, Ordering::Release);
+            drop(locked);
+            return Some(value);
         }
-        let (reason, deadline_ns) = (Reason::ChanReceive, until.deadline_ns());
-        let place = Place { reason, list: RECEIVERS, value: None, deadline_ns };
-        match locked.wait(place, |_| false) {
-            Waited::Granted(value) => value,
-            Waited::TimedOut(..) | Waited::Took(_) => None,
-        }
+        self.recv_slow(locked, until)
+    }
+
+    /// Receives the oldest value in the buffer, else that of the first sender, else waits if the
+    /// channel is open.
+    #[inline(never)]
+    fn recv_slow<U: Until>(&self, mut locked: ChanLocked<'_, T>, until: U) -> Option<T> {
+        let oldest = locked.pop();
+        // While a close is under way, senders are still in their list, and get their values back.
+        let is_closed = locked.flow == Flow::Closed;
+        let sent = if is_closed { None } else { locked.take(SENDERS) };
+        let Some((value, len, spent)) = oldest else {
+            return match sent {
+                Some((value, wake)) => {
+                    locked.ready(wake);
+                    Some(value)
+                }
+                None if is_closed => None,
+                None => wait_to_recv(locked, until),
+            };
+        };
+        // There is room now, for the value of the first sender.
+        let wake = sent.map(|(next, wake)| {
+            let pushed = locked.ring.push(next);
+            debug_assert!(pushed.is_ok(), "no room");
+            wake
+        });
+        self.len.store(if wake.is_some() { len + 1 } else { len }, Ordering::Release);
+        locked.ready_if(wake);
+        drop(spent);
+        Some(value)
     }
 
     /// Closes, and wakes all waiting Gs: one at a time, so that the lock is held briefly.
     fn close(&self) {
-        let mut locked = self.lock.lock();
+        let mut locked = self.lock.lock(); // a destructor may call this anywhere
         locked.seal();
         self.closed.store(1, Ordering::Release);
         loop {
@@ -396,6 +556,41 @@ impl<T> Chan<T> {
     #[inline(always)]
     fn is_sendable(&self) -> bool {
         (self.len.load(Ordering::Acquire) < self.capacity) | self.is_closed()
+    }
+}
+
+/// Waits in the list of senders, if it may wait. Not inlined, and nor is [`wait_to_recv`]: a switch changes all
+/// registers, which the loop of a caller that seldom waits would pay for.
+#[inline(never)]
+fn wait_to_send<T, U: Until>(
+    locked: ChanLocked<'_, T>,
+    value: T,
+    until: U,
+) -> Result<(), SendTimeoutError<T>> {
+    if !U::WAITS {
+        return Err(SendTimeoutError::Timeout(value));
+    }
+    let (reason, deadline_ns) = (Reason::ChanSend, until.deadline_ns());
+    let place = Place { reason, list: SENDERS, value: Some(value), deadline_ns };
+    match locked.wait(place, |_| false) {
+        // Taken; or not, and the channel was closed.
+        Waited::Granted(None) | Waited::Took(_) | Waited::TimedOut(_, None) => Ok(()),
+        Waited::Granted(Some(value)) => Err(SendTimeoutError::Disconnected(value)),
+        Waited::TimedOut(_, Some(value)) => Err(SendTimeoutError::Timeout(value)),
+    }
+}
+
+/// Waits in the list of receivers, if it may wait.
+#[inline(never)]
+fn wait_to_recv<T, U: Until>(locked: ChanLocked<'_, T>, until: U) -> Option<T> {
+    if !U::WAITS {
+        return None;
+    }
+    let (reason, deadline_ns) = (Reason::ChanReceive, until.deadline_ns());
+    let place = Place { reason, list: RECEIVERS, value: None, deadline_ns };
+    match locked.wait(place, |_| false) {
+        Waited::Granted(value) => value,
+        Waited::TimedOut(..) | Waited::Took(_) => None,
     }
 }
 

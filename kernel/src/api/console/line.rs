@@ -17,7 +17,6 @@ const DELETE: u8 = 0x7f;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Typed {
-    /// Nothing visible.
     Nothing,
     /// The line has one character more.
     Added(char),
@@ -25,7 +24,6 @@ pub enum Typed {
     Erased(usize),
     /// The line is complete: take it.
     Line,
-    /// End of input.
     End,
 }
 

@@ -17,8 +17,8 @@
 //!      345    155   what stands before the name and a '/', if not empty
 //! ```
 
+use crate::arch::text_enum;
 use alloc::string::String;
-use core::fmt;
 
 /// Bytes of a header; contents are rounded up to it.
 pub const BLOCK: usize = 512;
@@ -50,17 +50,15 @@ pub struct Entry {
     pub start: u64,
 }
 
-/// The kinds of damage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
-    /// The block where a header should be does not have the mark of one.
-    NoHeader,
-    /// A header's checksum is not that of its bytes.
-    Checksum,
-    /// A size is not a number.
-    Size,
-    /// A file ends behind the end of the archive.
-    CutOff,
+text_enum! {
+    /// The kinds of damage.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub error Damage {
+        NoHeader => "there is no tar header",
+        Checksum => "the checksum of a header is wrong",
+        Size => "the size of a file is no number",
+        CutOff => "a file ends behind the end of the disk",
+    }
 }
 
 /// Calls `visit` for every entry of an archive of `size` bytes, in order; not for those with
@@ -123,16 +121,9 @@ fn checksum(block: &Block) -> u64 {
 
 /// Octal digits between spaces, up to a NUL or a space.
 fn octal(field: &[u8]) -> Option<u64> {
-    let field = field.trim_ascii_start();
-    let end = field.iter().position(|byte| matches!(byte, 0 | b' ')).unwrap_or(field.len());
-    let (digits, rest) = field.split_at(end);
-    if digits.is_empty() || !rest.iter().all(|byte| matches!(byte, 0 | b' ')) {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |value, digit| match digit {
-        b'0'..=b'7' => Some(value.checked_mul(8)? + u64::from(digit - b'0')),
-        _ => None,
-    })
+    let field = core::str::from_utf8(field).ok()?;
+    let digits = field.trim_ascii_start().trim_end_matches(['\0', ' ']);
+    u64::from_str_radix(digits, 8).ok().filter(|_| !digits.starts_with('+'))
 }
 
 /// A size: octal, or with the top bit of the first byte set a big-endian number in the rest (GNU's
@@ -173,17 +164,6 @@ fn join(prefix: &[u8], name: &[u8]) -> Option<String> {
 /// A path as a program writes it, in the form that entries have.
 pub fn normal(path: &str) -> Option<String> {
     join(b"", path.as_bytes())
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Damage::NoHeader => "there is no tar header",
-            Damage::Checksum => "the checksum of a header is wrong",
-            Damage::Size => "the size of a file is no number",
-            Damage::CutOff => "a file ends behind the end of the disk",
-        })
-    }
 }
 
 #[cfg(test)]

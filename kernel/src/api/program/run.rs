@@ -9,14 +9,17 @@
 use super::{Program, all};
 use crate::api::go::{Go, SpawnError};
 use crate::arch::lock::IrqLock;
-use crate::fail::{self, Left, deadlock};
+use crate::arch::text_enum;
+use crate::fail::{self, Left, deadlock, end};
 use crate::run::door::GHandle;
-use crate::run::program::{Ended, Instance, ProgramId, for_ever};
-use crate::run::time::{Deadline, Duration, Instant, sleep};
+use crate::run::program::{Ended, Instance, ProgramId};
+use crate::run::time::{Duration, Instant, sleep};
 use crate::run::unwind;
 use crate::run::waiting::{Reason, Wait};
-use crate::run::{Link, Record, Registry, door, service};
-use crate::wait::Shared;
+use crate::run::{door, service};
+use crate::wait::limit::Limit;
+use crate::wait::mutex::Mutex;
+use crate::wait::{Shared, queue};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -52,19 +55,20 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
     let over = over.and_then(|over| {
         let told = over.clone();
         deadlock::begin_watching()?;
-        service::spawn_for_a_while("supervisor", move || supervise(instance, &told))?;
+        service::spawn("supervisor", move || supervise(instance, &told))?;
         Ok(over)
     });
     let over = over.inspect_err(|_| instance.free())?;
     let main = Go::new().name(program.name()).stack_size(program.stack_size()).of(instance);
     if let Err(error) = main.spawn(move || run_main(program, instance, id)).map(drop) {
-        instance.end(id, Ended::Stopped, door::ready); // the supervisor does the rest
+        instance.end(id, Ended::Stopped); // the supervisor does the rest
         return Err(error.into());
     }
     Ok(Run { id, instance, over })
 }
 
-fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
+/// The first G of a run. When it returns, the program has ended, or the machine.
+pub(crate) fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
     instance.main_begins();
     let how = match unwind::catch_at_root(|| program.run()) {
         Ok(()) => Ended::Code(0),
@@ -73,7 +77,7 @@ fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
         Err(_) => Ended::Panicked,
     };
     // With the run's number: on the host Gs are not killed, so the record may be reused by now.
-    instance.end(id, how, door::ready);
+    end::end_program(instance, id, how);
 }
 
 fn supervise(instance: &'static Instance, over: &Over) {
@@ -82,7 +86,7 @@ fn supervise(instance: &'static Instance, over: &Over) {
         deadlock::log_report(instance);
     }
     let is_empty = end_all(instance);
-    over.tell(how);
+    over.complete(how);
     if is_empty {
         instance.free();
     } else {
@@ -92,7 +96,7 @@ fn supervise(instance: &'static Instance, over: &Over) {
 
 /// Ends all Gs of a program; false if some are left that have waited for a while.
 fn end_all(instance: &'static Instance) -> bool {
-    let mut limit = Deadline::after(LIMIT);
+    let mut limit = Instant::now() + LIMIT;
     loop {
         let began = Instant::now();
         let left = fail::kill_all(instance);
@@ -100,8 +104,8 @@ fn end_all(instance: &'static Instance) -> bool {
         match left {
             Left::Nobody => return true,
             // They end when they have had their share of a CPU.
-            Left::Running => limit = Deadline::after(LIMIT),
-            Left::Waiting if limit.is_past() => return false,
+            Left::Running => limit = Instant::now() + LIMIT,
+            Left::Waiting if Instant::now() >= limit => return false,
             Left::Waiting => {}
         }
         // The Gs need the time to end: rounds take only a part of it, however many Gs there are.
@@ -126,13 +130,13 @@ impl Run {
     /// Waits until it has ended and none of its Gs is left. Blocks this G only.
     #[must_use]
     pub fn wait(self) -> Ended {
-        self.over.wait(self.id, Deadline::NEVER).expect("there is no deadline")
+        self.over.wait(self.id, None).expect("there is no limit")
     }
 
-    /// As [`wait`](Self::wait), for `timeout` at most. One G at a time.
+    /// As [`wait`](Self::wait), until `limit` at most. One G at a time.
     #[must_use]
-    pub fn wait_timeout(&self, timeout: Duration) -> Option<Ended> {
-        self.over.wait(self.id, Deadline::after(timeout))
+    pub fn wait_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Option<Ended> {
+        limit.into().during(|deadline_ns| self.over.wait(self.id, Some(deadline_ns)))
     }
 
     /// How it has ended, if it has.
@@ -143,7 +147,7 @@ impl Run {
 
     /// Ends it, if its end is not decided yet. Does not wait for it.
     pub fn stop(&self) {
-        self.instance.end(self.id, Ended::Stopped, door::ready);
+        self.instance.end(self.id, Ended::Stopped);
     }
 }
 
@@ -157,7 +161,7 @@ impl fmt::Debug for Run {
 struct Over(IrqLock<(Option<Ended>, Option<GHandle>)>);
 
 impl Over {
-    fn tell(&self, how: Ended) {
+    fn complete(&self, how: Ended) {
         let mut over = self.0.lock();
         over.0 = Some(how);
         let waiter = over.1.take();
@@ -170,16 +174,16 @@ impl Over {
     }
 
     /// For one G at a time.
-    fn wait(&self, id: ProgramId, deadline: Deadline) -> Option<Ended> {
+    fn wait(&self, id: ProgramId, deadline_ns: Option<u64>) -> Option<Ended> {
+        let (wait, mut in_time) = (Wait::new(Reason::ProgramEnd, id.number() as usize), true);
         loop {
             let mut over = self.0.lock();
-            if over.0.is_some() || deadline.is_past() {
+            if over.0.is_some() || !in_time {
                 return over.0;
             }
-            let wait = Wait::new(Reason::ProgramEnd, id.number() as usize);
             over.1 = Some(door::begin_park(wait));
             drop(over);
-            let _ = deadline.park();
+            in_time = queue::park_by(deadline_ns);
             if self.how().is_none() && door::is_killed() {
                 door::die();
             }
@@ -187,42 +191,33 @@ impl Over {
     }
 }
 
-/// The arguments of a program. It may keep them for ever, so they are never freed; but each
-/// distinct list is kept once; twice if two callers store it first at the same moment.
-struct Args {
-    words: Vec<String>,
-    older: Link<Args>,
-}
-
-impl Record for Args {
-    fn older(&self) -> &Link<Self> {
-        &self.older
-    }
-}
-
-static ALL_ARGS: Registry<Args> = Registry::new();
+/// The arguments of all programs. A program may keep its own for ever, so they are never freed; but
+/// each distinct list is kept once.
+static ALL_ARGS: Mutex<Vec<&'static [String]>> = Mutex::new(Vec::new());
 
 /// The same words, never freed. `None`: no memory.
 fn keep_args(words: Vec<String>) -> Option<&'static [String]> {
     if words.is_empty() {
         return Some(&[]);
     }
-    if let Some(known) = ALL_ARGS.iter().find(|args| args.words == words) {
-        return Some(&known.words);
+    // A G that failed here has left the list as it was.
+    let mut all = ALL_ARGS.lock().or_else(|error| error.guard().ok_or(())).ok()?;
+    if let Some(known) = all.iter().find(|args| **args == words) {
+        return Some(known);
     }
-    let new = for_ever(Args { words, older: Link::new() })?;
-    ALL_ARGS.add(&[new]);
-    Some(&new.words)
+    all.try_reserve(1).ok()?;
+    all.push(words.leak());
+    all.last().copied()
 }
 
-/// Why a program was not started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StartError {
-    /// There is no program of this name in the image.
-    Unknown,
-    /// Its Gs could not be started.
-    Spawn(SpawnError),
+text_enum! {
+    /// Why a program was not started.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub error StartError {
+        Unknown => "no program of this name in this image",
+        Spawn(error: SpawnError) => "{error}",
+    }
 }
 
 impl From<SpawnError> for StartError {
@@ -230,17 +225,6 @@ impl From<SpawnError> for StartError {
         StartError::Spawn(error)
     }
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Unknown => f.write_str("no program of this name in this image"),
-            StartError::Spawn(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for StartError {}
 
 #[cfg(test)]
 mod tests {
@@ -267,7 +251,7 @@ mod tests {
         assert_eq!(run.ended(), None);
         run.stop();
         run.stop();
-        assert_eq!(run.wait_timeout(Duration::from_secs(600)), Some(Ended::Stopped));
+        assert_eq!(run.wait_until(Duration::from_secs(600)), Some(Ended::Stopped));
         assert_eq!(run.wait(), Ended::Stopped);
         GATE.release(1); // threads are not killed
     }
@@ -289,7 +273,7 @@ mod tests {
         static GATE: sync::Semaphore = sync::Semaphore::new(0);
         let waits = Program::new("waits", || GATE.acquire(1));
         let run = start_program(waits, Vec::new()).expect("memory");
-        assert_eq!(run.wait_timeout(Duration::from_millis(1)), None);
+        assert_eq!(run.wait_until(Duration::from_millis(1)), None);
         GATE.release(1);
         assert_eq!(run.wait(), Ended::Code(0));
     }

@@ -1,8 +1,9 @@
 //! `select!`: one G waits for several channels, and does what is possible first.
 //!
-//! The macro puts one case for each arm into the caller's frame and calls [`attempt`]; if nothing
-//! was possible at once, it adds to each case a place in a line and calls [`choose`]. The body runs
-//! after all of that is gone, so it may do anything with the channels, `break`, `?` or `return`.
+//! The macro puts one case for each arm into the caller's frame and calls [`attempt`], which has
+//! one done that is possible at once; else it adds to each case a place in a line and calls
+//! [`choose`]. Both return the number of the case that is done. The body runs after all of that is
+//! gone, so it may do anything with the channels, `break`, `?` or `return`.
 //!
 //! # How it waits
 //!
@@ -25,12 +26,11 @@ use super::chan::{
     SendTimeoutError, Sender,
 };
 use crate::run::door;
-use crate::run::door::deadline_after;
+use crate::wait::limit::Limit;
 pub use crate::wait::queue::Selection;
 use crate::wait::queue::{IfUnwound, Waiter};
 use core::cell::Cell;
 use core::pin::Pin;
-use core::time::Duration;
 
 /// Waits for the first of several channel operations that is possible.
 ///
@@ -61,7 +61,8 @@ use core::time::Duration;
 ///   ready, with an error. `-> pattern` may be left out.
 /// - `send(tx, value) -> pattern => body`: binds a `Result<(), SendError<T>>`; a closed channel is
 ///   ready, with an error that has the value. Without `-> pattern` that value is dropped.
-/// - `after(duration) => body`: when nothing was possible for so long.
+/// - `after(limit) => body`: when nothing was possible for a `Duration`, until an `Instant`, or until a
+///   `&Context` was over.
 /// - `default => body`: when nothing is possible now. Not together with `after`.
 ///
 /// Arms end as those of `match` do: with a comma, or with a block. Up to 64 `recv` and `send`; the
@@ -71,8 +72,9 @@ use core::time::Duration;
 ///
 /// - Exactly one body runs, and only its operation has happened.
 /// - Of those that are possible at once, each has the same chance.
-/// - All channels, values and durations are evaluated once, as written, before anything else.
-///   The values of other sends are dropped before the body runs; to keep one, send a clone.
+/// - All channels and values are evaluated once, as written, then the limit of `after`, all before
+///   anything else. The values of other sends are dropped before the body runs; to keep one, send a
+///   clone.
 ///
 /// # Panics
 /// As [`Sender::send`](crate::api::chan::Sender::send): an unbounded channel without memory.
@@ -89,12 +91,12 @@ macro_rules! select {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select {
-    (@arm $t:ident $cases:tt $other:tt after($timeout:expr $(,)?) => $($rest:tt)+) => {
+    (@arm $t:ident $cases:tt $other:tt after($limit:expr $(,)?) => $($rest:tt)+) => {
         $crate::__select!(@other $t $cases $other
-            ($crate::__private::Otherwise::WaitFor($timeout)) $($rest)+)
+            ($crate::__private::Until(::core::convert::Into::into($limit))) $($rest)+)
     };
     (@arm $t:ident $cases:tt $other:tt default => $($rest:tt)+) => {
-        $crate::__select!(@other $t $cases $other ($crate::__private::Otherwise::Return) $($rest)+)
+        $crate::__select!(@other $t $cases $other ($crate::__private::AtOnce) $($rest)+)
     };
     (@arm $t:ident [$($cases:tt)*] $other:tt
         $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:expr $(, $($rest:tt)*)?) => {
@@ -127,7 +129,7 @@ macro_rules! __select {
 
     (@all $t:ident $cases:tt []) => {
         $crate::__select!(@all $t $cases [
-            ($crate::__private::Otherwise::Wait) (unreachable!("a select ended without a case"))
+            ($crate::__private::Ever) (unreachable!("a select ended without a case"))
         ])
     };
     (@all $t:ident
@@ -138,16 +140,29 @@ macro_rules! __select {
         let (_, $($result,)*) = {
             $($crate::__select!(@case $case $kind $ends);)*
             let otherwise = $otherwise;
-            let look_ready = [$($case.looks_ready()),*];
-            let cases = &[$($case.as_case()),*];
-            let is_any = $crate::__private::attempt(cases, look_ready) || {
+            // Which case is done: 1 for the first, 0 for none.
+            let mut done = $crate::__private::attempt([$($case.looks_ready()),*], |_chosen| {
+                let mut _case = 0_usize;
+                $(
+                    _case += 1;
+                    if _case == _chosen {
+                        return $case.attempt();
+                    }
+                )*
+                false
+            });
+            if done == 0 {
                 let $t = ::core::pin::pin!($crate::__private::Selection::new());
                 let $t = $t.into_ref();
                 $(let $in_line = ::core::pin::pin!($case.in_line($t));)*
                 let lines = &[$($crate::__private::line($in_line.into_ref())),*];
-                $crate::__private::choose($t, cases, lines, otherwise)
-            };
-            (is_any, $($case.result(),)*)
+                done = $crate::__private::Otherwise::choose(otherwise, $t, lines);
+            }
+            let mut _case = 0_usize;
+            (done, $({
+                _case += 1;
+                $case.result(_case == done)
+            },)*)
         };
         $(if let ::core::option::Option::Some(value) = $result {
             $crate::__select!(@bind $p value);
@@ -182,27 +197,18 @@ macro_rules! __select {
     };
 }
 
-/// One operation of a `select!`, in the frame of the G that selects. Private: between `begin` and
+/// A case that may have to wait, in the frame of the G that selects. Private: between `begin` and
 /// `wait` of a selection no code of a program may run.
-trait Case {
+trait Waiting {
     /// Whether it seems possible, without a lock.
     fn looks_ready(&self) -> bool;
     /// Does it, if it is possible at once.
     fn attempt(&self) -> bool;
-}
-
-/// A case that may have to wait. Private, as [`Case`] is.
-trait Waiting {
     /// Goes to the end of the line, unless the case is possible at once.
     fn enlist(self: Pin<&Self>) -> bool;
-    /// Leaves the line, and notes whether the case was done meanwhile.
-    fn withdraw(self: Pin<&Self>);
+    /// Leaves the line; whether the case was done meanwhile.
+    fn withdraw(self: Pin<&Self>) -> bool;
 }
-
-/// A case, whatever its channel.
-#[doc(hidden)]
-#[derive(Clone, Copy)]
-pub struct AnyCase<'a>(&'a dyn Case);
 
 /// A case in its place in the line, whatever its channel.
 #[doc(hidden)]
@@ -215,21 +221,56 @@ pub fn line<'a, T: Send, const LIST: usize>(place: Pin<&'a InLine<'_, T, LIST>>)
     Line(place)
 }
 
-/// What to do when no case is possible.
+/// What to do when no case is possible. A type for each, so that a wait for ever passes no time along.
 #[doc(hidden)]
-pub enum Otherwise {
-    Wait,
-    WaitFor(Duration),
-    Return,
+pub trait Otherwise {
+    /// Waits so for one of the cases and does it; its number, or 0 if none was possible in time.
+    fn choose(self, selection: Pin<&Selection>, lines: &[Line<'_>]) -> usize;
 }
 
-/// Does one of the cases that look ready, each with the same chance; false if other Gs were faster.
+/// Waits until one is.
+#[doc(hidden)]
+pub struct Ever;
+
+/// Waits so long.
+#[doc(hidden)]
+pub struct Until<'a>(pub Limit<'a>);
+
+/// Does not wait.
+#[doc(hidden)]
+pub struct AtOnce;
+
+impl Otherwise for Ever {
+    #[inline(always)]
+    fn choose(self, selection: Pin<&Selection>, lines: &[Line<'_>]) -> usize {
+        choose(selection, lines, None)
+    }
+}
+
+impl Otherwise for Until<'_> {
+    fn choose(self, selection: Pin<&Selection>, lines: &[Line<'_>]) -> usize {
+        self.0.during(|deadline_ns| choose(selection, lines, Some(deadline_ns)))
+    }
+}
+
+impl Otherwise for AtOnce {
+    /// None looked ready: makes sure, so that `default` means what it says.
+    fn choose(self, _: Pin<&Selection>, lines: &[Line<'_>]) -> usize {
+        let done = lines.iter().position(|line| line.0.attempt());
+        if done.is_none() {
+            door::check_kill();
+        }
+        done.map_or(0, |i| i + 1)
+    }
+}
+
+/// Does one of the cases that look ready, each with the same chance, by `attempt`; returns its
+/// number, beginning with 1, or 0 if none was ready, or other Gs were faster.
 #[doc(hidden)]
 #[inline(always)]
-pub fn attempt<const N: usize>(cases: &[AnyCase<'_>; N], look_ready: [bool; N]) -> bool {
+pub fn attempt<const N: usize>(look_ready: [bool; N], attempt: impl Fn(usize) -> bool) -> usize {
     const { assert!(N <= u64::BITS as usize, "select! with more than 64 channels") };
-    let ready = bits(look_ready.into_iter());
-    ready != 0 && attempt_any(cases, ready)
+    attempt_any(bits(look_ready.into_iter()), attempt)
 }
 
 #[inline(always)]
@@ -237,46 +278,32 @@ fn bits(look_ready: impl Iterator<Item = bool>) -> u64 {
     look_ready.enumerate().fold(0, |set, (i, is_ready)| set | u64::from(is_ready) << i)
 }
 
-#[inline(never)]
-fn attempt_any(cases: &[AnyCase<'_>], mut set: u64) -> bool {
+#[inline(always)]
+fn attempt_any(mut set: u64, attempt: impl Fn(usize) -> bool) -> usize {
     while set != 0 {
-        let i = pick(set);
-        if cases.get(i).is_some_and(|case| case.0.attempt()) {
-            return true;
+        let i = if set.is_power_of_two() { set.trailing_zeros() as usize } else { pick(set) };
+        if attempt(i + 1) {
+            return i + 1;
         }
         set &= !(1 << i);
     }
-    false
+    0
 }
 
-/// Waits for one of the cases and does it; false if none was possible in time.
-#[doc(hidden)]
+/// Waits for one of the cases and does it; its number, or 0 if none was possible in time.
 #[inline(never)]
-pub fn choose(
-    selection: Pin<&Selection>,
-    cases: &[AnyCase<'_>],
-    lines: &[Line<'_>],
-    otherwise: Otherwise,
-) -> bool {
-    let deadline_ns = match otherwise {
-        Otherwise::Wait => None,
-        Otherwise::WaitFor(timeout) => Some(deadline_after(timeout)),
-        // None looked ready: make sure, so that `default` means what it says.
-        Otherwise::Return => {
-            let done = cases.iter().any(|case| case.0.attempt());
-            if !done {
-                door::check_kill();
-            }
-            return done;
-        }
-    };
+fn choose(selection: Pin<&Selection>, lines: &[Line<'_>], deadline_ns: Option<u64>) -> usize {
+    let attempt = |case: usize| lines.get(case - 1).is_some_and(|line| line.0.attempt());
     door::might_park();
     let mut first = 0;
-    // A G that is killed unwinds from `wait`; and a hand-made call with a line of another
-    // selection, from `enlist`. No place may stay in a line, not even a leaked one.
-    let withdraw_all = || lines.iter().for_each(|line| line.0.withdraw());
     loop {
-        let if_killed = IfUnwound(withdraw_all);
+        // A G that is killed unwinds from `wait`; a hand-made call with a line of another selection,
+        // from `enlist`; and one with a full stack from anywhere. No place may stay in a line, not
+        // even a leaked one.
+        let if_unwound = IfUnwound(
+            #[cold]
+            || _ = withdraw_all(lines),
+        );
         selection.begin();
         let if_refused = IfUnwound(|| {
             selection.call_off();
@@ -284,29 +311,41 @@ pub fn choose(
         let (before, after) = lines.split_at(first);
         let all_enlisted = after.iter().chain(before).all(|line| line.0.enlist());
         core::mem::forget(if_refused);
-        let is_won = if all_enlisted { selection.wait(deadline_ns) } else { !selection.call_off() };
-        core::mem::forget(if_killed);
-        withdraw_all();
-        if is_won {
-            return true;
-        }
         if all_enlisted {
-            return false; // the time is up
+            selection.wait(deadline_ns);
+        } else {
+            selection.call_off();
         }
-        if attempt_any(cases, bits(cases.iter().map(|case| case.0.looks_ready()))) {
-            return true;
+        let won = withdraw_all(lines);
+        core::mem::forget(if_unwound);
+        if won != 0 || all_enlisted {
+            return won; // 0: the time is up
+        }
+        let done = attempt_any(bits(lines.iter().map(|line| line.0.looks_ready())), attempt);
+        if done != 0 {
+            return done;
         }
         first = below(door::random(), lines.len());
     }
 }
 
-/// The number of a random bit of `set`, which is not empty.
-#[inline]
-fn pick(mut set: u64) -> usize {
-    if !set.is_power_of_two() {
-        for _ in 0..below(door::random(), set.count_ones() as usize) {
-            set &= set - 1; // without its lowest bit
+/// Leaves all lines; the number of the case that was done meanwhile, or 0.
+#[inline(always)]
+fn withdraw_all(lines: &[Line<'_>]) -> usize {
+    let mut won = 0;
+    for (i, line) in lines.iter().enumerate() {
+        if line.0.withdraw() {
+            won = i + 1;
         }
+    }
+    won
+}
+
+/// The number of a random bit of `set`, which is not empty.
+#[inline(never)]
+fn pick(mut set: u64) -> usize {
+    for _ in 0..below(door::random(), set.count_ones() as usize) {
+        set &= set - 1; // without its lowest bit
     }
     set.trailing_zeros() as usize
 }
@@ -323,7 +362,6 @@ pub struct ChanCase<'a, T, const LIST: usize> {
     chan: &'a Chan<T>,
     /// What was received, or is not sent.
     value: Cell<Option<T>>,
-    is_done: Cell<bool>,
 }
 
 #[doc(hidden)]
@@ -333,13 +371,13 @@ pub type InLine<'a, T, const LIST: usize> =
 #[doc(hidden)]
 #[inline(always)]
 pub fn recv_case<T: Send>(rx: &Receiver<T>) -> ChanCase<'_, T, RECEIVERS> {
-    ChanCase { chan: rx.chan(), value: Cell::new(None), is_done: Cell::new(false) }
+    ChanCase { chan: rx.chan(), value: Cell::new(None) }
 }
 
 #[doc(hidden)]
 #[inline(always)]
 pub fn send_case<T: Send>(tx: &Sender<T>, value: T) -> ChanCase<'_, T, SENDERS> {
-    ChanCase { chan: tx.chan(), value: Cell::new(Some(value)), is_done: Cell::new(false) }
+    ChanCase { chan: tx.chan(), value: Cell::new(Some(value)) }
 }
 
 impl<'a, T: Send, const LIST: usize> ChanCase<'a, T, LIST> {
@@ -352,58 +390,45 @@ impl<'a, T: Send, const LIST: usize> ChanCase<'a, T, LIST> {
         Waiter::new(self.chan.wait_queue(), selection, self)
     }
 
+    /// Whether it seems possible, without a lock.
     #[doc(hidden)]
     #[inline(always)]
     pub fn looks_ready(&self) -> bool {
-        Case::looks_ready(self)
+        self.chan.looks_ready(LIST)
     }
 
+    /// Does it, if it is possible at once.
     #[doc(hidden)]
-    #[inline(always)]
-    pub fn as_case(&self) -> AnyCase<'_> {
-        AnyCase(self)
+    #[inline(never)]
+    pub fn attempt(&self) -> bool {
+        match LIST {
+            RECEIVERS => self.try_recv(),
+            _ => self.try_send(),
+        }
     }
 }
 
 impl<T: Send> ChanCase<'_, T, RECEIVERS> {
     #[doc(hidden)]
     #[inline(always)]
-    pub fn result(&self) -> Option<Result<T, RecvError>> {
-        self.is_done.get().then(|| self.value.take().ok_or(RecvError))
+    pub fn result(&self, is_done: bool) -> Option<Result<T, RecvError>> {
+        is_done.then(|| self.value.take().ok_or(RecvError))
     }
 }
 
 impl<T: Send> ChanCase<'_, T, SENDERS> {
     #[doc(hidden)]
     #[inline(always)]
-    pub fn result(&self) -> Option<Result<(), SendError<T>>> {
-        self.is_done.get().then(|| self.value.take().map_or(Ok(()), |value| Err(SendError(value))))
-    }
-}
-
-/// For both lists at once: a bound on this trait, which is private, would be public.
-impl<T: Send, const LIST: usize> Case for ChanCase<'_, T, LIST> {
-    #[inline]
-    fn looks_ready(&self) -> bool {
-        self.chan.looks_ready(LIST)
-    }
-
-    fn attempt(&self) -> bool {
-        let is_done = match LIST {
-            RECEIVERS => self.try_recv(),
-            _ => self.try_send(),
-        };
-        self.is_done.set(is_done);
-        is_done
+    pub fn result(&self, is_done: bool) -> Option<Result<(), SendError<T>>> {
+        is_done.then(|| self.value.take().map_or(Ok(()), |value| Err(SendError(value))))
     }
 }
 
 impl<T: Send, const LIST: usize> ChanCase<'_, T, LIST> {
     fn try_recv(&self) -> bool {
-        let value = self.chan.recv(Now);
-        let is_done = value.is_some() || self.chan.is_over();
-        self.value.set(value);
-        is_done
+        let Some(value) = self.chan.recv(Now) else { return self.chan.is_over() };
+        self.value.set(Some(value));
+        true
     }
 
     fn try_send(&self) -> bool {
@@ -424,6 +449,14 @@ impl<T: Send, const LIST: usize> ChanCase<'_, T, LIST> {
 }
 
 impl<T: Send, const LIST: usize> Waiting for InLine<'_, T, LIST> {
+    fn looks_ready(&self) -> bool {
+        self.extra.looks_ready()
+    }
+
+    fn attempt(&self) -> bool {
+        self.extra.attempt()
+    }
+
     fn enlist(self: Pin<&Self>) -> bool {
         let case = self.extra;
         // A receiver has no value in its slot.
@@ -431,18 +464,16 @@ impl<T: Send, const LIST: usize> Waiting for InLine<'_, T, LIST> {
         self.enlist_unless(1 - LIST, || case.chan.is_ready(LIST), value)
     }
 
-    fn withdraw(self: Pin<&Self>) {
+    fn withdraw(self: Pin<&Self>) -> bool {
         let is_won = Waiter::withdraw(&self);
         let case = self.extra;
-        if is_won {
-            case.is_done.set(true);
-        }
         // What was received; or what was not sent, or by a case that was closed.
         if (LIST == SENDERS || is_won)
             && let Some(value) = self.take()
         {
             case.value.set(Some(value));
         }
+        is_won
     }
 }
 

@@ -1,8 +1,6 @@
 //! What `select!` promises, on threads in place of Gs.
 
-use super::{
-    AnyCase, Case, Line, Otherwise, Selection, Waiting, choose, line, recv_case, send_case,
-};
+use super::{Line, Selection, Waiting, choose, line, recv_case, send_case};
 use crate::api::chan::{RecvError, SendError};
 use crate::prelude::*;
 use core::iter;
@@ -152,21 +150,19 @@ struct OthersAreFaster<F> {
     between: F,
 }
 
-impl<F: Fn()> Case for OthersAreFaster<F> {
+impl<F: Fn()> Waiting for OthersAreFaster<F> {
     fn looks_ready(&self) -> bool {
         false
     }
     fn attempt(&self) -> bool {
         false
     }
-}
-
-impl<F: Fn()> Waiting for OthersAreFaster<F> {
     fn enlist(self: Pin<&Self>) -> bool {
         self.begun.fetch_add(1, Ordering::Relaxed) > 0
     }
-    fn withdraw(self: Pin<&Self>) {
+    fn withdraw(self: Pin<&Self>) -> bool {
         (self.between)();
+        false
     }
 }
 
@@ -193,10 +189,9 @@ fn the_value_of_a_send_that_was_called_off_is_sent_when_a_receiver_has_come() {
         let selection = selection.into_ref();
         let in_line = pin!(send.in_line(selection));
         let other_line: Pin<&OthersAreFaster<_>> = Pin::new(&other);
-        let cases = [send.as_case(), AnyCase(&other)];
         let lines = [line(in_line.into_ref()), Line(other_line)];
-        assert!(choose(selection, &cases, &lines, Otherwise::Wait));
-        assert_eq!(send.result(), Some(Ok(())));
+        assert_eq!(choose(selection, &lines, None), 1);
+        assert_eq!(send.result(true), Some(Ok(())));
         assert_eq!(receiver.join().expect("no panic"), Ok(7));
     });
 }
@@ -423,7 +418,7 @@ fn a_hand_made_choice_that_is_refused_leaves_nobody_in_line() {
         let leaked = core::mem::ManuallyDrop::new(Box::pin(case.in_line(selection)));
         let foreign = pin!(case.in_line(other));
         let lines = [line(leaked.as_ref()), line(foreign.into_ref())];
-        choose(selection, &[case.as_case()], &lines, Otherwise::Wait)
+        choose(selection, &lines, None)
     }));
     assert!(refused.is_err(), "that selection has not begun");
     assert_eq!(tx.try_send(1), Ok(()));

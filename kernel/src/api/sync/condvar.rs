@@ -3,8 +3,9 @@
 //! A waiter queues before it frees the mutex: a G that changes the value and notifies finds it.
 #![forbid(unsafe_code)]
 
-use super::{LockError, LockResult, MutexGuard, PoisonError, TimedOut};
-use crate::run::door::{self, Reason, deadline_after};
+use super::{LockResult, MutexGuard, TimedOut};
+use crate::run::door::{self, Reason};
+use crate::wait::limit::Limit;
 use crate::wait::queue::{Place, WaitQueue};
 use core::fmt;
 use core::time::Duration;
@@ -40,7 +41,7 @@ impl Condvar {
     /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G that
     /// held it was abandoned meanwhile.
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
-        self.wait_until(guard, None).0
+        self.wait_by(guard, None).0
     }
 
     /// As [`wait`](Self::wait), for `timeout` at most. The mutex is taken again in any case; the
@@ -50,7 +51,16 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         timeout: Duration,
     ) -> LockResult<(MutexGuard<'a, T>, Result<(), TimedOut>)> {
-        pair(self.wait_until(guard, Some(deadline_after(timeout))))
+        self.wait_until(guard, timeout)
+    }
+
+    /// As [`wait_timeout`](Self::wait_timeout), until `limit` at most.
+    pub fn wait_until<'a, 'l, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        limit: impl Into<Limit<'l>>,
+    ) -> LockResult<(MutexGuard<'a, T>, Result<(), TimedOut>)> {
+        pair(limit.into().during(|deadline_ns| self.wait_by(guard, Some(deadline_ns))))
     }
 
     /// As [`wait`](Self::wait), while `condition` returns true.
@@ -69,16 +79,28 @@ impl Condvar {
     /// condition still held at the end.
     pub fn wait_timeout_while<'a, T: ?Sized>(
         &self,
-        mut guard: MutexGuard<'a, T>,
+        guard: MutexGuard<'a, T>,
         timeout: Duration,
+        condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<(MutexGuard<'a, T>, Result<(), TimedOut>)> {
+        self.wait_until_while(guard, timeout, condition)
+    }
+
+    /// As [`wait_timeout_while`](Self::wait_timeout_while), until `limit` at most.
+    pub fn wait_until_while<'a, 'l, T: ?Sized>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        limit: impl Into<Limit<'l>>,
         mut condition: impl FnMut(&mut T) -> bool,
     ) -> LockResult<(MutexGuard<'a, T>, Result<(), TimedOut>)> {
-        let deadline_ns = deadline_after(timeout);
+        let limit = limit.into().starting_now();
         while condition(&mut guard) {
-            if door::now_ns() >= deadline_ns {
-                return Ok((guard, Err(TimedOut)));
+            let (again, waited) = self.wait_until(guard, limit)?;
+            guard = again;
+            if waited.is_err() {
+                let waited = if condition(&mut guard) { waited } else { Ok(()) };
+                return Ok((guard, waited));
             }
-            guard = pair(self.wait_until(guard, Some(deadline_ns)))?.0;
         }
         Ok((guard, Ok(())))
     }
@@ -95,7 +117,7 @@ impl Condvar {
         self.queue.grant_all(0);
     }
 
-    fn wait_until<'a, T: ?Sized>(
+    fn wait_by<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
         deadline_ns: Option<u64>,
@@ -111,10 +133,9 @@ impl Condvar {
 }
 
 fn pair<G, W>((guard, waited): (LockResult<G>, W)) -> LockResult<(G, W)> {
-    match guard.map_err(LockError::guard) {
+    match guard {
         Ok(guard) => Ok((guard, waited)),
-        Err(Some(guard)) => Err(PoisonError::new((guard, waited)).into()),
-        Err(None) => Err(LockError::Abandoned),
+        Err(error) => Err(error.map(|guard| (guard, waited))),
     }
 }
 

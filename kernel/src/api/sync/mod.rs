@@ -2,9 +2,10 @@
 //!
 //! All of them block the calling G only: its CPU runs another one meanwhile. None allocates, not
 //! even to wait: a waiter is in a node on its own stack. All can be statics. The names and the
-//! poisoning are std's; added are forms with a limit (`_timeout`), because above a kernel there is
-//! no layer that could interrupt a wait that will not end, and [`LockError::Abandoned`], because a
-//! G can end without its destructors.
+//! poisoning are std's; added are forms with a limit (`_until` a time, for a duration or until a
+//! [`Context`](crate::context::Context) is over), because above a kernel there is no layer that
+//! could interrupt a wait that will not end, and [`LockError::Abandoned`], because a G can end
+//! without its destructors.
 //!
 //! | type | what it is for | which waiter is served first |
 //! |---|---|---|
@@ -25,7 +26,7 @@ mod tests;
 mod waitgroup;
 
 pub use crate::wait::mutex::{Mutex, MutexGuard};
-pub use crate::wait::poison::{LockError, LockResult, LockTimeoutError, PoisonError, TryLockError};
+pub use crate::wait::poison::{LockError, LockResult};
 pub use crate::wait::queue::TimedOut;
 pub use crate::wait::rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use crate::wait::semaphore::{Permit, Semaphore};

@@ -4,11 +4,11 @@
 //! running waits; the running closure wakes all waiters when it ends, by returning or by a panic.
 #![forbid(unsafe_code)]
 
-use crate::run::door::{Reason, deadline_after, might_park};
-use crate::wait::queue::{Place, TimedOut, WaitQueue};
+use crate::run::door::{Reason, might_park};
+use crate::wait::limit::Limit;
+use crate::wait::queue::{IfUnwound, Place, TimedOut, WaitQueue};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
-use core::time::Duration;
 
 // The states of the closure.
 const NEW: u32 = 0;
@@ -67,15 +67,18 @@ impl Once {
         let _done = self.run_or_wait(None::<fn()>, false, None);
     }
 
-    /// As [`wait`](Self::wait), for `timeout` at most.
-    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
-        self.run_or_wait(None::<fn()>, false, Some(deadline_after(timeout)))
+    /// As [`wait`](Self::wait), until `limit` at most.
+    ///
+    /// # Panics
+    /// When the closure has panicked.
+    pub fn wait_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<(), TimedOut> {
+        limit.into().during(|by_ns| self.run_or_wait(None::<fn()>, false, Some(by_ns)))
     }
 
     /// Whether it is done.
     #[inline]
     pub fn is_completed(&self) -> bool {
-        // Acquire: makes the initialization visible; pairs with `Running::drop`.
+        // Acquire: makes the initialization visible; pairs with `end`.
         self.state.load(Ordering::Acquire) == DONE
     }
 
@@ -108,30 +111,23 @@ impl Once {
             {
                 self.state.store(RUNNING, Ordering::Relaxed); // read under the lock
                 drop(locked);
-                let mut running = Running { once: self, end: POISONED };
+                let if_unwound = IfUnwound(|| self.end(POISONED));
                 f();
-                running.end = DONE;
+                core::mem::forget(if_unwound);
+                self.end(DONE);
                 return Ok(());
             }
             let place = Place { reason: Reason::Once, list: 0, value: None, deadline_ns };
             locked.wait(place, |()| false).in_time()?;
         }
     }
-}
 
-/// A closure that runs; when it ends, its outcome is stored and all waiters are woken.
-struct Running<'a> {
-    once: &'a Once,
-    end: u32,
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        let locked = self.once.queue.lock();
-        // Release: pairs with `is_completed`.
-        self.once.state.store(self.end, Ordering::Release);
+    /// The closure has ended: stores its outcome, and wakes all waiters.
+    fn end(&self, state: u32) {
+        let locked = self.queue.lock();
+        self.state.store(state, Ordering::Release); // pairs with `is_completed`
         drop(locked);
-        self.once.queue.grant_all(0);
+        self.queue.grant_all(0);
     }
 }
 

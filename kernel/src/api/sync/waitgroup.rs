@@ -12,13 +12,12 @@
 //! cost every correct call a loop.
 #![forbid(unsafe_code)]
 
-use crate::run::door::deadline_after;
 use crate::run::sys::{AtomicUsize, Reason, const_fn};
+use crate::wait::limit::Limit;
 use crate::wait::queue::{Place, TimedOut, WaitQueue};
 use core::fmt;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
-use core::time::Duration;
 
 /// Counts work that is under way; waits until there is none.
 ///
@@ -98,20 +97,20 @@ impl WaitGroup {
     /// Waits until nothing is under way. If work is added as soon as the count is zero, Gs that
     /// waited for the zero continue nevertheless.
     pub fn wait(&self) {
-        let _in_time = self.wait_until(None);
+        let _in_time = self.wait_by(None);
     }
 
-    /// As [`wait`](Self::wait), for `timeout` at most.
-    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
-        self.wait_until(Some(deadline_after(timeout)))
+    /// As [`wait`](Self::wait), until `limit` at most.
+    pub fn wait_until<'l>(&self, limit: impl Into<Limit<'l>>) -> Result<(), TimedOut> {
+        limit.into().during(|deadline_ns| self.wait_by(Some(deadline_ns)))
     }
 
-    fn wait_until(&self, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
+    fn wait_by(&self, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
         crate::run::door::might_park();
         if self.is_over() {
             return Ok(());
         }
-        let locked = self.queue.lock();
+        let locked = self.queue.lock_in_g();
         // Again: a `done` that makes it zero later gets the lock later and finds this G queued.
         if self.is_over() {
             return Ok(());

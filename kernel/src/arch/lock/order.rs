@@ -25,6 +25,8 @@ pub enum Level {
     Plain,
     /// Waiters for a device (`poller`): drivers ready them.
     Poll,
+    /// What is to be written of events (`trace`): those under the locks above are recorded, too.
+    Events,
     /// Unused stacks (`mem::stack`).
     Stacks,
     /// The addresses for registers of devices (`arch::paging`).
@@ -51,13 +53,10 @@ mod checked {
     /// A lock that is taken: its level, and where it is taken.
     #[derive(Clone, Copy, Debug)]
     pub struct Place {
-        /// The address of the lock.
         pub lock: usize,
-        /// Its level.
         pub level: Level,
         /// The type of the guarded value.
         pub name: &'static str,
-        /// Where it is taken.
         pub site: &'static Location<'static>,
     }
 
@@ -103,7 +102,6 @@ mod checked {
         super::here::with(|held| held.first().copied())
     }
 
-    /// The CPU that holds that lock, if known.
     pub fn holder(lock: usize) -> Option<usize> {
         super::here::find(|held| held.iter().any(|held| held.lock == lock))
     }

@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 
-/// Bytes of a text that need no heap.
 pub const STACK_BUFFER: usize = 512;
 
 /// Maximum bytes of a text on the heap. The rest of a longer one is another text.

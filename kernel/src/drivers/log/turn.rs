@@ -8,7 +8,8 @@
 //! The name of the holder is the state of the wait queue, 0 if the turn is free: all changes are
 //! under its lock. A G that is done stores the name of the first G in the queue there, and wakes
 //! it. So the turn is free only while the queue is empty, and no wake-up is lost. A waiter that is
-//! woken for another reason, by a kill, queues again; a waiter that was abandoned in the queue (its
+//! woken for another reason, by a kill, queues again. It waits in two steps (`wait_watching`): in
+//! one, a G whose kill was requested does not park. A waiter that was abandoned in the queue (its
 //! frame is kept) is skipped.
 
 use crate::run::door::{self, Reason};
@@ -38,7 +39,7 @@ impl Turn {
             // "IO wait" ends without another G, for the deadlock scan: a holder always continues.
             let place = Place { reason: Reason::Poll, list: 0, value: Some(me), deadline_ns: None };
             // True, so that a killed G does not unwind.
-            turn = match turn.wait(place, |_| true) {
+            turn = match turn.wait_watching(place, Some(|| ()), |_| true) {
                 Waited::Granted(_) => return Taken { turn: self, me }, // passed on to this G
                 Waited::Took(turn) | Waited::TimedOut(turn, _) => turn,
             };

@@ -39,10 +39,10 @@
 
 use super::{OPEN, Port, RECEIVER_ERRORS};
 use crate::arch::lock::{IrqGuard, IrqLock};
+use crate::arch::text_enum;
 use crate::mem::percpu::Here;
 use crate::run::poller::{PollDesc, PollError};
 use arrayvec::ArrayVec;
-use core::fmt;
 use crossbeam_queue::ArrayQueue;
 use uart_16550::backend::{Backend, PioBackend};
 use uart_16550::spec::registers::{IER, LSR, MCR, offsets};
@@ -56,21 +56,18 @@ pub const TAKE_MAX: usize = 64;
 /// The first serial port's input.
 pub static INPUT: Input<PioBackend> = Input::closed();
 
-/// Why input cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InputError {
-    /// There is no serial port.
-    NoPort,
-    /// There is one, but its interrupt cannot reach a CPU.
-    NoInterrupt,
-    /// There was a port, but it does not answer any more.
-    Gone,
-    /// No byte came until the deadline.
-    TimedOut,
-    /// Another G waits for input.
-    Busy,
-    /// A G was abandoned while it read: its part of the line is lost, and so is the turn.
-    Abandoned,
+text_enum! {
+    /// Why input cannot be read.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub error InputError {
+        NoPort => "there is no serial port to read from",
+        NoInterrupt => "the serial port's interrupt cannot reach a CPU",
+        Gone => "the serial port does not answer any more",
+        TimedOut => "nothing was typed in time",
+        Busy => "another G reads the serial port",
+        /// Its part of the line is lost, and so is the turn.
+        Abandoned => "a G was abandoned while it read the serial port",
+    }
 }
 
 /// Counters since the port was opened.
@@ -92,7 +89,6 @@ pub struct InputStats {
 
 const INTERRUPT_KEY: u8 = 0x03; // Ctrl-C
 
-/// The receiving half of a serial port.
 pub struct Input<B> {
     receiver: IrqLock<Receiver<B>>,
     /// Received bytes, from when the port is opened. Filled under the receiver's lock.
@@ -103,7 +99,6 @@ pub struct Input<B> {
 }
 
 impl<B: Backend> Input<B> {
-    /// An input without a port.
     #[must_use]
     pub const fn closed() -> Self {
         let stats =
@@ -143,11 +138,10 @@ impl<B: Backend> Input<B> {
         let mut receiver = self.receiver.lock();
         let typed = bytes.len().min(RING_SIZE - ring.len());
         bytes[..typed].iter().for_each(|&byte| receiver.accept(byte, ring));
-        self.tell(receiver);
+        self.notify(receiver);
         typed
     }
 
-    /// Sets why there is no input.
     pub fn refuse(&self, trouble: InputError) {
         self.receiver.lock().trouble = trouble;
     }
@@ -223,18 +217,16 @@ impl<B: Backend> Input<B> {
         }
     }
 
-    /// Its counters.
     pub fn stats(&self) -> InputStats {
         self.receiver.lock().stats
     }
 
-    /// The port has interrupted.
     pub fn on_interrupt(&self) {
         let mut receiver = self.receiver.lock();
         receiver.stats.interrupts += 1;
         if let Some(ring) = self.ring.get() {
             receiver.take(LSR::empty(), ring);
-            self.tell(receiver);
+            self.notify(receiver);
         }
     }
 
@@ -244,12 +236,12 @@ impl<B: Backend> Input<B> {
         if let (Some(mut receiver), Some(ring)) = (self.receiver.try_lock(), self.ring.get()) {
             // The line status is read again: another CPU may have taken the byte.
             receiver.take(seen & RECEIVER_ERRORS, ring);
-            self.tell(receiver);
+            self.notify(receiver);
         }
     }
 
     /// Bytes may have been taken, or the port has gone: the Gs that wait check again.
-    fn tell(&self, receiver: IrqGuard<'_, Receiver<B>>) {
+    fn notify(&self, receiver: IrqGuard<'_, Receiver<B>>) {
         let (is_gone, is_key_pressed) = (receiver.port.is_none(), receiver.is_key_pressed);
         drop(receiver);
         if is_key_pressed {
@@ -344,21 +336,6 @@ impl<B: Backend> Receiver<B> {
         }
     }
 }
-
-impl fmt::Display for InputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            InputError::NoPort => "there is no serial port to read from",
-            InputError::NoInterrupt => "the serial port's interrupt cannot reach a CPU",
-            InputError::Gone => "the serial port does not answer any more",
-            InputError::TimedOut => "nothing was typed in time",
-            InputError::Busy => "another G reads the serial port",
-            InputError::Abandoned => "a G was abandoned while it read the serial port",
-        })
-    }
-}
-
-impl core::error::Error for InputError {}
 
 #[cfg(test)]
 mod tests;

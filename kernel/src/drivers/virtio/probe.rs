@@ -11,11 +11,9 @@
 
 use super::Dma;
 use super::ring::Ring;
-use crate::arch;
+use crate::arch::{self, Window};
 use crate::drivers::irq::{self, Handler};
-use crate::drivers::pci::{
-    Address, Capability, Device, NO_MESSAGES, Ports, ProbeError, Region, Registers,
-};
+use crate::drivers::pci::{Address, Capability, Device, NO_MESSAGES, Ports, ProbeError, Region};
 use core::fmt;
 use core::mem::ManuallyDrop;
 use virtio_drivers::queue::VirtQueue;
@@ -26,7 +24,6 @@ use virtio_drivers::transport::pci::{
 };
 use virtio_drivers::transport::{DeviceStatus, Transport};
 
-/// The vendor of all virtio devices.
 pub const VENDOR: u16 = 0x1af4;
 
 /// The feature of the modern interface, which every driver needs.
@@ -36,21 +33,17 @@ const VERSION_1: u64 = 1 << 32;
 pub struct Started {
     /// The transport. Never dropped: that would wait for a reset without limit.
     pub transport: ManuallyDrop<PciTransport>,
-    /// The features that both sides support.
     pub features: u64,
-    /// How it interrupts.
     pub interrupt: Interrupt,
-    common: Registers,
+    common: Window,
     /// The notify registers, and how far apart they are.
     bells: (Region, u32),
 }
 
-/// How a device interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupt {
     /// The ISA line, if it does not send messages. Reading the device's status deasserts it.
     pub line: Option<u8>,
-    /// The vector.
     pub vector: u8,
     cpu: usize,
 }
@@ -99,8 +92,8 @@ fn start(
             log::warn!("{name}: no MSI-X: {error}");
         }
         let line = device.interrupt_line().ok_or(NO_INTERRUPT)?;
-        let vector = irq::claim_isa(line, name, handler)?;
-        Ok::<_, ProbeError>(Interrupt { line: Some(line), vector, cpu: 0 })
+        let vector = irq::claim_isa(line, name, handler).map_err(ProbeError::NoInterrupt)?;
+        Ok(Interrupt { line: Some(line), vector, cpu: 0 })
     })?;
     Ok(Started { transport, features, interrupt, common, bells: (notify, device.read(at + 16)) })
 }
@@ -108,20 +101,20 @@ fn start(
 impl Started {
     /// Ring `index`; from here on the device has addresses of the kernel, and takes requests.
     pub fn ring(mut self, index: u16) -> Result<Ring<Dma, PciTransport>, ProbeError> {
-        self.common.write(QUEUE_SELECT, index);
+        self.common.put(QUEUE_SELECT, index);
         // The crate panics when the notify register of a ring is outside the notify region.
         let (region, distance) = self.bells;
-        let bell = u64::from(self.common.read(QUEUE_NOTIFY_OFF)) * u64::from(distance);
+        let bell = u64::from(self.common.get::<u16>(QUEUE_NOTIFY_OFF)) * u64::from(distance);
         if bell + 2 > region.bytes {
             return Err(ProbeError::Unusable("its notify register is out of range"));
         }
         // The crate has no function for these: the ring interrupts by entry 0 of the table of
         // messages, and a change of the configuration by none.
         if self.interrupt.line.is_none() {
-            self.common.write(CONFIG_VECTOR, NO_VECTOR);
-            self.common.write(QUEUE_VECTOR, 0u16);
+            self.common.put(CONFIG_VECTOR, NO_VECTOR);
+            self.common.put(QUEUE_VECTOR, 0u16);
             // A device that has no room for it reads back "none".
-            if self.common.read(QUEUE_VECTOR) != 0 {
+            if self.common.get::<u16>(QUEUE_VECTOR) != 0 {
                 return Err(NO_INTERRUPT);
             }
         }
@@ -195,7 +188,7 @@ fn set_up_message(
     handler: Handler,
 ) -> Result<Interrupt, ProbeError> {
     let table = device.message_table()?;
-    let vector = irq::claim(name, handler)?;
+    let vector = irq::claim(name, handler).map_err(ProbeError::NoInterrupt)?;
     let mut cpus = 0..arch::num_cpus();
     let reached = cpus.find_map(|cpu| Some((cpu, arch::message_for(cpu, vector)?)));
     let (cpu, message) = reached.ok_or(NO_INTERRUPT)?;

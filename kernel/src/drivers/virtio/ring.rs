@@ -20,13 +20,10 @@ use virtio_drivers::transport::Transport;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// A ring of a device, and the state of its requests.
 pub struct Ring<H: Hal, T: Transport> {
-    /// The transport of the device.
     pub transport: T,
     index: u16,
     queue: VirtQueue<H, RING>,
-    /// The owner of each slot.
     pub slots: Slots,
     sent: [Option<Chain>; SLOTS],
     is_broken: bool,
@@ -91,7 +88,6 @@ impl<H: Hal, T: Transport> Ring<H, T> {
 /// The most pieces of memory that a request has.
 const PIECES: usize = 3;
 
-/// The pieces of memory of one request.
 pub struct Chain {
     reads: ArrayVec<NonNull<[u8]>, PIECES>,
     writes: ArrayVec<NonNull<[u8]>, PIECES>,

@@ -36,17 +36,14 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bogus(pub u16);
 
-/// The meaning of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Answer {
-    /// A G waits for this slot.
     Wake(usize),
     /// No G waited any more: the driver has this slot again.
     Returned(usize),
 }
 
-/// All slots.
 pub struct Slots {
     states: [State; SLOTS],
     /// The slot whose chain of descriptors begins there.
@@ -54,7 +51,6 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// All are the driver's.
     pub const fn all_idle() -> Slots {
         Slots { states: [State::Driver; SLOTS], by_head: [None; RING] }
     }
@@ -66,7 +62,6 @@ impl Slots {
         self.by_head[usize::from(head)] = Some(slot as u8);
     }
 
-    /// The slot whose chain begins at `head`.
     pub fn at(&self, head: u16) -> Result<usize, Bogus> {
         let slot = self.by_head.get(usize::from(head)).copied().flatten();
         slot.map(usize::from).ok_or(Bogus(head))

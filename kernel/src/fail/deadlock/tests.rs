@@ -84,78 +84,82 @@ fn the_report_speaks_as_go_does() {
 }
 
 /// Begins a scan while another program runs.
-fn looking() -> Watcher<&'static str> {
+fn looking() -> Watcher {
     let watcher = Watcher::new();
     watcher.begin_scan(true);
     watcher
 }
 
-fn resting() -> Watcher<&'static str> {
-    let watcher = looking();
-    assert!(watcher.begin_rest(|| "watcher"));
-    watcher
+/// Whether a watcher that is about to rest does so: no event is remembered.
+fn rests(watcher: &Watcher) -> bool {
+    watcher.scans.store(false, Relaxed);
+    watcher.events.wait(Some(0)).is_err()
 }
 
 #[test]
 fn the_first_event_wakes_a_watcher_that_rests_and_no_other_does() {
-    let event = |w: &Watcher<_>| w.poll(usize::MAX);
-    for wake in [event, Watcher::wake, |w: &Watcher<_>| w.poll(1)] {
-        let watcher = resting();
-        assert_eq!(wake(&watcher), Some("watcher"));
-        assert_eq!((watcher.poll(usize::MAX), watcher.wake()), (None, None));
+    for busy in [usize::MAX, 1] {
+        static WATCHER: Watcher = Watcher::new();
+        WATCHER.begin_scan(true);
+        WATCHER.scans.store(false, Relaxed);
+        let resting = std::thread::spawn(|| WATCHER.events.wait(None));
+        assert!(WATCHER.poll(busy));
+        assert_eq!(resting.join().expect("it returns"), Ok(()));
+        assert!(!WATCHER.poll(usize::MAX));
+        assert!(rests(&WATCHER), "one event is one reason");
     }
 }
 
 #[test]
 fn an_event_during_a_look_is_a_reason_to_look_again() {
     let watcher = looking();
-    assert_eq!(watcher.poll(usize::MAX), None, "it does not rest");
-    assert!(!watcher.begin_rest(|| unreachable!("it looks again")));
-    watcher.end_scan();
+    assert!(watcher.poll(usize::MAX));
+    assert!(!rests(&watcher), "it looks again");
     watcher.begin_scan(true);
-    assert!(watcher.begin_rest(|| "watcher"), "nothing has happened since");
-    assert_eq!(watcher.poll(usize::MAX), Some("watcher"));
+    assert!(rests(&watcher), "nothing has happened since");
+    assert!(watcher.poll(usize::MAX));
 }
 
 #[test]
 fn an_event_before_a_look_is_seen_by_it() {
     let watcher = looking();
-    watcher.end_scan(); // a suspect: it does not rest
-    assert_eq!(watcher.poll(usize::MAX), None);
+    watcher.scans.store(false, Relaxed); // a suspect: it does not rest
+    assert!(watcher.poll(usize::MAX));
     watcher.begin_scan(true);
-    assert!(watcher.begin_rest(|| "watcher"));
+    assert!(rests(&watcher));
 }
 
 #[test]
 fn without_a_program_beside_only_the_start_of_one_wakes_it() {
     let watcher = Watcher::new();
     watcher.begin_scan(false);
-    assert_eq!(watcher.poll(usize::MAX), None);
-    assert!(watcher.begin_rest(|| "watcher"), "that was no reason");
-    assert_eq!((watcher.poll(usize::MAX), watcher.poll(3)), (None, None));
-    assert_eq!(watcher.wake(), Some("watcher"));
+    assert!(!watcher.poll(usize::MAX));
+    assert!(rests(&watcher), "that was no reason");
+    assert!(!watcher.poll(usize::MAX) && !watcher.poll(3));
+    watcher.wake();
+    assert!(!rests(&watcher));
 }
 
 #[test]
 fn a_program_that_starts_during_a_look_is_looked_at() {
-    let watcher = Watcher::<&str>::new();
+    let watcher = Watcher::new();
     watcher.begin_scan(false);
-    assert_eq!(watcher.wake(), None);
-    assert!(!watcher.begin_rest(|| unreachable!("it looks again")));
+    watcher.wake();
+    assert!(!rests(&watcher), "it looks again");
 }
 
 #[test]
 fn a_cpu_that_halts_beside_the_watcher_alone_is_no_news() {
     let watcher = looking();
-    assert_eq!(watcher.poll(1), None);
-    assert!(watcher.begin_rest(|| "watcher"), "it would keep itself awake");
+    assert!(!watcher.poll(1));
+    assert!(rests(&watcher), "it would keep itself awake");
     let watcher = looking();
-    assert_eq!(watcher.poll(2), None);
-    assert!(!watcher.begin_rest(|| unreachable!("somebody else ran")));
+    assert!(watcher.poll(2));
+    assert!(!rests(&watcher), "somebody else ran");
     let watcher = looking();
-    watcher.end_scan(); // it sleeps, and the one that runs is another
-    assert_eq!(watcher.poll(1), None);
-    assert!(!watcher.begin_rest(|| unreachable!("somebody else ran")));
+    watcher.scans.store(false, Relaxed); // it sleeps, and the one that runs is another
+    assert!(watcher.poll(1));
+    assert!(!rests(&watcher), "somebody else ran");
 }
 
 /// The result of `scan_twice` when scans and lives give these values in turn; and the number of

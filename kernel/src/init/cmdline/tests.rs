@@ -91,6 +91,14 @@ fn bad_words_are_named_and_change_nothing() {
         "turns=20001",
         "turns=-50",
         "turns=50us",
+        "slice=0",
+        "slice=4us",
+        "slice=10000001us",
+        "slice=10001",
+        "slice=us",
+        "slice=5s",
+        "slice=1.5ms",
+        "slice=-5us",
     ] {
         let mut options = parse(word);
         let first = word.split(' ').next().expect("a word");
@@ -109,6 +117,23 @@ fn turns_are_off_unless_asked_for_and_have_bounds() {
     assert_eq!(parse("turns=50 turns=0").turns_us, 0);
     let told = "command line (test): `turns=1` ignored: the value must be 0|<us, 5 to 20000>";
     assert_eq!(warnings("turns=1"), [told]);
+}
+
+#[test]
+fn a_slice_is_in_milliseconds_unless_it_says_otherwise() {
+    for (word, expected) in [
+        ("slice=1", 1_000_000),
+        ("slice=10ms", 10_000_000),
+        ("slice=10000ms", 10_000_000_000),
+        ("slice=5us", 5_000),
+        ("slice=10000000us", 10_000_000_000),
+        ("slice=off", u64::MAX),
+    ] {
+        assert_eq!(parse(word).slice_ns, Some(expected), "{word}");
+    }
+    let told = "command line (test): `slice=4us` ignored: \
+                the value must be <n>ms or <n>us, 5us to 10000ms, or off";
+    assert_eq!(warnings("slice=4us"), [told]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A bit for each frame, 1 if it is free, and how many are. The protocol is at the head of `frames`;
-//! the model `loom_frames` compiles this very file.
+//! A bit for each frame, 1 if it is free, and how many are. The protocol is at the head of
+//! `frames`; the model `loom_frames` compiles this very file.
 //!
 //! # The summary
 //!
@@ -70,8 +70,8 @@ impl<'a> Bitmap<'a> {
         set_all(self.words, frames);
     }
 
-    /// Up to `most` frames of one word above 1 MiB; at least `left` stay free. If there is none, the
-    /// batch is empty. Takes two locked instructions, three if that word had fewer than claimed.
+    /// Up to `most` frames of one word above 1 MiB; at least `left` stay free. If there is none,
+    /// the batch is empty. Two locked instructions, three if that word had fewer than claimed.
     pub fn take(&self, left: usize, most: usize) -> Batch {
         let Some(claimed) = self.claim(left, most) else { return Batch { word: 0, bits: 0 } };
         let hint = &self.hints[cpu_index()];
@@ -142,8 +142,8 @@ impl<'a> Bitmap<'a> {
             for _ in 1..most {
                 rest &= rest.wrapping_sub(1);
             }
-            // Acquire pairs with `put`: the last holder is done with them. Some may be gone: another
-            // CPU was first.
+            // Acquire pairs with `put`: the last holder is done with them. Some may be gone:
+            // another CPU was first.
             let taken = bits.fetch_and(rest | !free, Acquire) & free & !rest;
             if taken != 0 {
                 return Some(Batch { word, bits: taken });

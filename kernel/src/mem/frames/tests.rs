@@ -112,6 +112,15 @@ fn what_is_kept_for_page_faults_and_for_the_last_is_left_to_them() {
 }
 
 #[test]
+fn the_reserve_is_for_unpacking_by_thirds() {
+    let frames = allocator(17);
+    frames.reserve.store(30, Ordering::Relaxed);
+    let count = |stock| core::iter::from_fn(|| frames.take(stock, 1).next()).count();
+    let stocks = [Stock::Free, Stock::Fault, Stock::Run, Stock::Last, Stock::Unpack];
+    assert_eq!(stocks.map(count), [4096 - 158, 64, 74, 10, 10]);
+}
+
+#[test]
 fn a_batch_is_what_one_word_has_and_the_stock_allows() {
     let frames = allocator(17);
     let free = frames.stats().free;

@@ -28,7 +28,6 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::Relaxed};
 
 const SMALLEST: usize = 16;
 const LARGEST: usize = 2048;
-/// How many size classes there are.
 pub const CLASSES: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
 /// The most bytes that move between a cache and the slabs at a time.
 const BATCH_BYTES: usize = 8192;
@@ -39,7 +38,6 @@ const COMMIT: usize = 64;
 const MAX_SIZE: usize = 1 << 40;
 const MAX_ALIGN: usize = 1 << 30;
 
-/// Counters of the heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapStats {
     /// Bytes of addresses that the heap has taken.
@@ -58,7 +56,6 @@ pub struct HeapStats {
     pub failures: usize,
 }
 
-/// Counters of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStats {
     /// Bytes in a block.
@@ -69,7 +66,6 @@ pub struct ClassStats {
     pub in_use: usize,
 }
 
-/// A heap over memory from `S`.
 pub struct Allocator<S> {
     caches: [Cache; MAX_CPUS],
     shared: IrqLock<Shared>,
@@ -124,7 +120,6 @@ impl<S: Source> Allocator<S> {
         block.map_or_else(|| self.fail(), |block| block.as_ptr().cast())
     }
 
-    /// A block out of the cache of this CPU.
     #[inline]
     fn pop(&self, here: &Here, class: usize) -> Option<NonNull<Block>> {
         let cache = &self.caches[here.index()];

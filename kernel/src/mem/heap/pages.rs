@@ -46,7 +46,6 @@ pub const MOST: usize = SPAN as usize;
 /// page; the page with number `n` begins `n` pages above it. The heap alone may use it, from when
 /// `commit` gave it memory until it was taken out. `record` gives each page its own.
 pub unsafe trait Source {
-    /// The first byte.
     fn base(&self) -> *mut u8;
     /// The record of a page, for which `prepare` was called.
     fn record(&self, page: usize) -> &Record;
@@ -76,7 +75,6 @@ pub struct Record {
 
 /// A free block: it holds only the link.
 pub struct Block {
-    /// The next on the same list.
     pub(super) next: *mut Block,
 }
 
@@ -87,7 +85,6 @@ pub enum Kind {
     With,
 }
 
-/// The result of [`Pages::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Taken {
@@ -112,7 +109,6 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// A heap without addresses.
     pub const fn new() -> Self {
         Pages { top: 0, promised: 0, runs: [const { [List::EMPTY; LISTS] }; 2], free: [0; 2] }
     }
@@ -238,10 +234,8 @@ pub struct List {
 }
 
 impl List {
-    /// An empty list.
     pub const EMPTY: List = List { head: 0 };
 
-    /// The first page.
     pub fn first(&self) -> Option<usize> {
         self.head.checked_sub(1).map(|page| page as usize)
     }

@@ -13,7 +13,6 @@ use crate::mem::PAGE_SIZE;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
 
-/// The free blocks of one class.
 pub struct Slabs {
     /// Pages some of whose blocks are free.
     some: List,
@@ -22,7 +21,6 @@ pub struct Slabs {
 }
 
 impl Slabs {
-    /// No blocks.
     pub const EMPTY: Slabs = Slabs { some: List::EMPTY, spare: None };
 
     /// Up to `count` blocks.
@@ -88,7 +86,6 @@ impl Slabs {
         self.some.push(source, page);
     }
 
-    /// Gives up the spare page.
     pub fn give_up<S: Source>(&mut self, source: &S, pages: &mut Pages) {
         if let Some(page) = self.spare.take() {
             pages.put(source, page..page + 1, Kind::With);
@@ -106,7 +103,6 @@ pub struct FreeList {
 unsafe impl Send for FreeList {}
 
 impl FreeList {
-    /// No blocks.
     pub const EMPTY: FreeList = FreeList { head: ptr::null_mut(), count: 0 };
 
     /// The list of a record, which is not used before this one is stored there.

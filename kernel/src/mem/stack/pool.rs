@@ -8,6 +8,7 @@
 //!   LIVE ──▶ KERNEL, for ever: take_kernel
 //!   LIVE ──▶ FREE, open (4) ── trim ──▶ FREE, bare (3)
 //!   LIVE ──▶ LIVE, closing (5) ── trim ──▶ LIVE
+//!   FREE, bare (3) ── strip ──▶ FREE, empty (6) ── take ──▶ LIVE
 //! ```
 //!
 //! 1. Number at or above `made`: never used, no page mapped, no header to read.
@@ -17,8 +18,9 @@
 //!    ([`Pool::open`]), and it is not recycled before they are unmapped.
 //! 5. On the same list, but its user keeps it, and meanwhile uses only its highest pages
 //!    ([`Pool::close_later`]). An M is never freed, and neither is its stack.
+//! 6. On its class's empty list, with no page: memory is or was short.
 //!
-//! Below `made` the top page is mapped for ever, so any CPU can read a header at any time. Lists
+//! Below `made` header and record have memory for ever, so any CPU can read them at any time. Lists
 //! are linked through the headers, and have a lock for each class. A common G takes none: its stack
 //! stays with it when it ends, on the free list of its P (`run::spawn`, `recycle`); and where there
 //! is no dead G, a P takes several stacks at a time ([`Pool::take_some`]).
@@ -30,15 +32,16 @@ use crate::mem::frames::{Frame, Stock};
 use crate::mem::{NoMemory, PAGE_SIZE};
 use arrayvec::ArrayVec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 /// Stacks that are taken at a time: those whose top pages share a page table.
 pub const BATCH: usize = 16;
 /// Stacks, and their pages, that all CPUs flush from their TLBs at a time.
 const TRIM_SLOTS: usize = 32;
 const TRIM_PAGES: usize = 256;
+/// Top pages of stacks, the same.
+const STRIP_PAGES: usize = 512;
 
-/// Counters of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackStats {
     /// Stacks ever made; each has at least one page.
@@ -59,53 +62,49 @@ pub struct StackStats {
 
 /// The memory under the slots: the machine's, or a test's.
 pub trait Backing {
-    /// The header of a slot whose top page is committed.
+    /// Commits the records and headers of up to `most` slots from `first` on, for ever, and their
+    /// top pages; returns how many.
+    fn make(&self, first: Slot, most: usize) -> usize;
     fn header(&self, slot: Slot) -> &Header;
-    /// Commits the top pages of up to `most` slots from `first` on, which are new, and writes
-    /// their headers; returns how many.
-    fn commit_tops(&self, first: Slot, most: usize) -> usize;
-    /// Commits a page below the top one; a committed page stays as it is.
+    /// Commits a page, or unpacks it; a committed page stays as it is.
     fn commit(&self, page: u64, stock: Stock) -> Result<(), NoMemory>;
-    /// Whether a page has memory.
+    /// Whether a page has memory, and is not packed.
     fn is_committed(&self, page: u64) -> bool;
+    /// Unpacks a page that is packed, or about to be; `None` if there is no page.
+    fn restore(&self, page: u64, stock: Stock) -> Option<Result<(), NoMemory>>;
     /// Unmaps a page. Its frame is not free before `forget`.
     fn uncommit(&self, page: u64) -> Option<Frame>;
     /// Flushes the TLBs of all CPUs, then frees `frames`.
     fn forget(&self, frames: &[Frame]);
 }
 
-/// The header at the top of a slot.
-#[repr(C, align(64))]
+/// The header of a slot, beside its record.
+#[repr(C)]
 pub struct Header {
-    state: AtomicU32,
+    /// Pages below the top one that may be committed, from the top down.
+    deep: AtomicU32,
     /// The next slot on the same list, plus one; 0 ends it.
     next: AtomicU32,
-    /// Pages below the top one that may be committed, from the top down.
-    deep: AtomicU64,
-    /// Its user has written its record.
-    has_record: AtomicBool,
     /// If its user keeps it while it is on the open list: how many pages; else 0.
     closing: AtomicU32,
+    state: AtomicU8,
+    has_record: AtomicBool,
 }
 
 impl Header {
-    /// That of a new slot.
-    pub const fn new() -> Self {
-        Header {
-            state: AtomicU32::new(FREE),
-            next: AtomicU32::new(0),
-            deep: AtomicU64::new(0),
-            has_record: AtomicBool::new(false),
-            closing: AtomicU32::new(0),
-        }
+    /// How many pages below the top one were touched. For the owner of the slot.
+    #[inline(always)]
+    pub fn deep(&self) -> usize {
+        self.deep.load(Ordering::Relaxed) as usize
     }
 }
 
-const FREE: u32 = 0;
-const LIVE: u32 = 1;
-const KERNEL: u32 = 2;
+/// A zeroed page makes a FREE header.
+pub const FREE: u8 = 0;
+pub const LIVE: u8 = 1;
+const KERNEL: u8 = 2;
 
-const _: () = assert!(size_of::<Header>() == slot::HEADER_BYTES);
+const _: () = assert!(size_of::<Header>() <= slot::HEADER_BYTES);
 
 /// All slots of all classes, and the counters of [`StackStats`].
 pub struct Pool<B> {
@@ -117,6 +116,7 @@ pub struct Pool<B> {
     idle_pages: AtomicUsize,
     trimmed_pages: AtomicUsize,
     open: AtomicUsize,
+    bare: AtomicUsize,
     left_pages: AtomicUsize,
 }
 
@@ -131,6 +131,7 @@ struct Lists {
     idle: u32,
     bare: u32,
     open: u32,
+    empty: u32,
 }
 
 /// The pages collected for one TLB shootdown, and their stacks.
@@ -141,12 +142,11 @@ struct Round {
 }
 
 impl<B: Backing> Pool<B> {
-    /// A pool without stacks.
     pub const fn new(backing: B) -> Self {
         Pool {
             backing,
             classes: [const {
-                let lists = Lists { idle: 0, bare: 0, open: 0 };
+                let lists = Lists { idle: 0, bare: 0, open: 0, empty: 0 };
                 Class { made: AtomicU32::new(0), lists: IrqLock::at(Level::Stacks, lists) }
             }; CLASSES],
             commits: AtomicUsize::new(0),
@@ -155,16 +155,16 @@ impl<B: Backing> Pool<B> {
             idle_pages: AtomicUsize::new(0),
             trimmed_pages: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
+            bare: AtomicUsize::new(0),
             left_pages: AtomicUsize::new(0),
         }
     }
 
-    /// A slot of `class`.
     pub fn take(&self, class: usize) -> Result<Slot, NoMemory> {
         self.take_some(class, 1).pop().ok_or(NoMemory)
     }
 
-    /// Slots of `class` for Gs: a warm one; else up to `most` bare ones; else up to `most` new ones.
+    /// Slots of `class` for Gs: a warm one, else up to `most` bare ones, else up to `most` new.
     pub fn take_some(&self, class: usize, most: usize) -> ArrayVec<Slot, BATCH> {
         let mut slots = ArrayVec::new();
         let lists = &mut *self.classes[class].lists.lock();
@@ -174,13 +174,24 @@ impl<B: Backing> Pool<B> {
         } else {
             let most = most.min(BATCH);
             slots.extend(core::iter::from_fn(|| self.pop(class, &mut lists.bare)).take(most));
+            self.bare.fetch_sub(slots.len(), Ordering::Relaxed);
+            if slots.is_empty() {
+                slots.extend(core::iter::from_fn(|| self.pop(class, &mut lists.empty)).take(most));
+            }
             if slots.is_empty() {
                 slots.extend(self.make(class, most).map(|index| Slot::new(class, index)));
             }
         }
-        slots
-            .iter()
-            .for_each(|&slot| self.backing.header(slot).state.store(LIVE, Ordering::Relaxed));
+        // Of empty ones.
+        slots.retain(|&mut slot| {
+            let is_whole = self.backing.commit(slot.page_from_top(0), Stock::Free).is_ok();
+            if is_whole {
+                self.backing.header(slot).state.store(LIVE, Ordering::Relaxed);
+            } else {
+                self.push(&mut lists.empty, slot);
+            }
+            is_whole
+        });
         slots
     }
 
@@ -193,7 +204,7 @@ impl<B: Backing> Pool<B> {
         if most == 0 {
             return first..first;
         }
-        let count = self.backing.commit_tops(Slot::new(class, first), most);
+        let count = self.backing.make(Slot::new(class, first), most);
         let end = first + count as u32;
         made.store(end, Ordering::Release); // pairs with `handle_fault`
         first..end
@@ -202,7 +213,7 @@ impl<B: Backing> Pool<B> {
     /// A slot with `pages` pages committed, which is never freed.
     pub fn take_kernel(&self, pages: usize) -> Result<Slot, NoMemory> {
         let bytes = pages.checked_mul(PAGE_SIZE).filter(|&bytes| bytes > 0).ok_or(NoMemory)?;
-        let class = slot::class_for(bytes - slot::TOP_BYTES).ok_or(NoMemory)?;
+        let class = slot::class_for(bytes - slot::CANARY_BYTES).ok_or(NoMemory)?;
         let slot = self.take(class)?;
         if self.commit(slot, pages).is_err() {
             self.put(slot);
@@ -216,18 +227,28 @@ impl<B: Backing> Pool<B> {
     pub fn commit(&self, slot: Slot, pages: usize) -> Result<(), NoMemory> {
         for n in 1..pages {
             self.backing.commit(slot.page_from_top(n), Stock::Free)?;
-            self.backing.header(slot).deep.fetch_max(n as u64, Ordering::Relaxed);
+            self.backing.header(slot).deep.fetch_max(n as u32, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Whether the record of a slot that the caller owns was written; marks it as written.
-    pub fn replace_has_record(&self, slot: Slot) -> bool {
-        // Relaxed, no read-modify-write: only the owner of the slot calls this.
-        let has_record = &self.backing.header(slot).has_record;
-        let had = has_record.load(Ordering::Relaxed);
-        has_record.store(true, Ordering::Relaxed);
-        had
+    /// Whether the record of a slot was written. Any CPU.
+    pub fn has_record(&self, slot: Slot) -> bool {
+        self.backing.header(slot).has_record.load(Ordering::Acquire) // pairs with the next
+    }
+
+    pub fn set_has_record(&self, slot: Slot) {
+        self.backing.header(slot).has_record.store(true, Ordering::Release);
+    }
+
+    /// How many slots of a class were made: each has a header.
+    pub fn made(&self, class: usize) -> u32 {
+        self.classes[class].made.load(Ordering::Acquire) // pairs with the store in `make`
+    }
+
+    /// Whether a slot that was made is [`LIVE`] or [`FREE`]. Any CPU; it may change.
+    pub fn state(&self, slot: Slot) -> u8 {
+        self.backing.header(slot).state.load(Ordering::Relaxed)
     }
 
     /// Returns a G's slot, with the pages it has.
@@ -238,12 +259,12 @@ impl<B: Backing> Pool<B> {
         self.list(slot);
     }
 
-    /// Handles a page fault on a page that is *not present* (a protection fault would come for
+    /// Handles a page fault on a page that is *not present* (a protection fault would repeat for
     /// ever). Runs with interrupts off, on the handler's own stack, and waits for nothing.
     ///
     /// `irqs_off_at` is the stack pointer of the fault if interrupts were off there. A commit of
-    /// the own stack is then late, a kernel bug, as code probes before it turns interrupts off. The
-    /// page is committed all the same.
+    /// the same stack is then late: a kernel bug, as code probes before it turns interrupts off.
+    /// The page is committed anyway.
     pub fn handle_fault(&self, addr: u64, irqs_off_at: Option<u64>) -> PageFault {
         let Some((slot, part)) = slot::locate(addr) else { return PageFault::Stray };
         // Acquire pairs with the store in `make`: the header is mapped.
@@ -257,14 +278,25 @@ impl<B: Backing> Pool<B> {
             _ => return PageFault::Stray,
         }
         let page = addr & !(PAGE_SIZE as u64 - 1);
+        let is_own = irqs_off_at.and_then(slot::locate).is_some_and(|(at, _)| at == slot);
+        // Interrupts are off and the stack is packed, so not in use: its G is being switched to
+        // (`pack`, "Unpacking finds a frame").
+        let stock = match irqs_off_at {
+            Some(_) if !is_own => Stock::Unpack,
+            _ => Stock::Run,
+        };
+        if let Some(restored) = self.backing.restore(page, stock) {
+            let none = if is_own { PageFault::StillPacked } else { PageFault::NoMemory };
+            return restored.map_or(none, |()| PageFault::Mended);
+        }
         // Recorded first: if the commit fails, a later unmap of the page is only wasted.
-        header.deep.fetch_max(slot.depth_of(page) as u64, Ordering::Relaxed);
+        header.deep.fetch_max(slot.depth_of(page) as u32, Ordering::Relaxed);
         if self.backing.commit(page, Stock::Fault).is_err() {
             return PageFault::NoMemory;
         }
         self.commits.fetch_add(1, Ordering::Relaxed);
-        // Not an interrupt that preempts and writes to the stack of another G.
-        if irqs_off_at.and_then(slot::locate).is_some_and(|(at, _)| at == slot) {
+        // Not late: an interrupt handler that makes room on the stack of the G that it preempts.
+        if is_own {
             self.late_commits.fetch_add(1, Ordering::Relaxed);
         }
         PageFault::Mended
@@ -275,7 +307,7 @@ impl<B: Backing> Pool<B> {
     /// no room. As [`handle_fault`](Self::handle_fault).
     pub fn open(&self, slot: Slot, range: Range<u64>, closed: usize) -> bool {
         debug_assert!(closed <= slot::MARGIN_PAGES + slot::SPARE_PAGES, "the guard");
-        if range.end > slot.top() {
+        if range.end > slot.start() {
             return false;
         }
         let mut pages = slot.depth_of(range.end)..=slot.depth_of(range.start.max(slot.base()));
@@ -287,7 +319,7 @@ impl<B: Backing> Pool<B> {
             if n >= slot.body_pages() + closed {
                 return false;
             }
-            self.backing.header(slot).deep.fetch_max(n as u64, Ordering::Relaxed);
+            self.backing.header(slot).deep.fetch_max(n as u32, Ordering::Relaxed);
             let is_there = self.backing.commit(page, Stock::Last).is_ok();
             self.opened_pages.fetch_add(is_there.into(), Ordering::Relaxed);
             is_there
@@ -334,6 +366,40 @@ impl<B: Backing> Pool<B> {
         pages
     }
 
+    /// Frees the top pages of up to `most` unused stacks that have no other; returns how many. As
+    /// [`trim`](Self::trim).
+    pub fn strip(&self, most: usize) -> usize {
+        let mut stripped = 0;
+        for class in 0..CLASSES {
+            let mut is_more = true;
+            while is_more && stripped < most {
+                let mut frames = ArrayVec::<_, STRIP_PAGES>::new();
+                let mut empty = 0;
+                while is_more && frames.len() < STRIP_PAGES.min(most - stripped) {
+                    let slot = self.pop(class, &mut self.classes[class].lists.lock().bare);
+                    is_more = slot.is_some();
+                    let Some(slot) = slot else { break };
+                    self.bare.fetch_sub(1, Ordering::Relaxed);
+                    frames.extend(self.backing.uncommit(slot.page_from_top(0)));
+                    self.push(&mut empty, slot);
+                }
+                if !frames.is_empty() {
+                    self.backing.forget(&frames);
+                }
+                while let Some(slot) = self.pop(class, &mut empty) {
+                    self.push(&mut self.classes[class].lists.lock().empty, slot);
+                }
+                stripped += frames.len();
+            }
+        }
+        stripped
+    }
+
+    /// Pages that [`strip`](Self::strip) could free, about.
+    pub fn bare_slots(&self) -> usize {
+        self.bare.load(Ordering::Relaxed)
+    }
+
     /// Pages that [`trim`](Self::trim) could free.
     pub fn idle_pages(&self) -> usize {
         self.idle_pages.load(Ordering::Relaxed)
@@ -344,7 +410,6 @@ impl<B: Backing> Pool<B> {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// A snapshot.
     pub fn stats(&self) -> StackStats {
         StackStats {
             made: self.classes.iter().map(|c| c.made.load(Ordering::Relaxed) as usize).sum(),
@@ -369,9 +434,12 @@ impl<B: Backing> Pool<B> {
 
     fn list(&self, slot: Slot) {
         let deep = self.deep(slot);
-        let Lists { idle, bare, open } = &mut *self.classes[slot.class()].lists.lock();
+        let Lists { idle, bare, open, .. } = &mut *self.classes[slot.class()].lists.lock();
         let list = match deep {
-            0 => bare,
+            0 => {
+                self.bare.fetch_add(1, Ordering::Relaxed);
+                bare
+            }
             _ if deep >= slot.body_pages() => {
                 self.open.fetch_add(1, Ordering::Relaxed);
                 open
@@ -400,7 +468,7 @@ impl<B: Backing> Pool<B> {
     fn uncommit_slot(&self, slot: Slot, round: &mut Round) -> usize {
         let header = self.backing.header(slot);
         let keep = header.closing.load(Ordering::Relaxed).max(1) as usize;
-        let deep = header.deep.swap(keep as u64 - 1, Ordering::Relaxed) as usize;
+        let deep = header.deep.swap(keep as u32 - 1, Ordering::Relaxed) as usize;
         let mut pages = 0;
         for n in keep..=deep {
             if round.frames.is_full() {
@@ -431,10 +499,9 @@ impl<B: Backing> Pool<B> {
         round.frames.clear();
     }
 
-    /// How many pages below the top one of a slot, which the caller owns, were touched.
-    #[inline(always)]
+    /// [`Header::deep`] of a slot, which the caller owns.
     pub fn deep(&self, slot: Slot) -> usize {
-        self.backing.header(slot).deep.load(Ordering::Relaxed) as usize
+        self.backing.header(slot).deep()
     }
 
     fn pop(&self, class: usize, head: &mut u32) -> Option<Slot> {

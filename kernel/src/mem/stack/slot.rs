@@ -1,7 +1,8 @@
 //! Slots: the stack of every address, by arithmetic alone.
 //!
 //! The window is cut into sixteen regions of 2 TiB, one for each size class; a region is cut into
-//! slots of that size. The page-fault handler needs no table to find class, slot and guard.
+//! slots of that size. The page-fault handler needs no table to find class, slot and guard. The
+//! last region has the records and headers of all slots, one after another for each class.
 
 use crate::mem::{PAGE_SIZE, STACK_WINDOW};
 use core::ops::Range;
@@ -15,12 +16,14 @@ pub const GUARD_PAGES: usize = 1;
 pub const SPARE_PAGES: usize = 5;
 /// Pages above the spare ones for what the kernel does on a stack unasked.
 pub const MARGIN_PAGES: usize = 1;
-/// Bytes at the very top of a slot for the pool's header.
-pub const HEADER_BYTES: usize = 64;
-/// Bytes below the header for a record that its user keeps there for ever.
-pub const RECORD_BYTES: usize = 448;
-/// Bytes below the record for the canary, if any; a multiple of 16, as stack pointers are.
-pub const CANARY_BYTES: usize = if cfg!(debug_assertions) { 16 } else { 0 };
+/// Bytes for the pool's header of a slot, after its record.
+pub const HEADER_BYTES: usize = 16;
+/// Bytes for a record that the user of a slot keeps for ever. With the header, a multiple of 64: a
+/// record is the name of its G in lock words, whose lowest bits are flags.
+pub const RECORD_BYTES: usize = 432;
+/// Bytes at the top of a slot for the canary, so that the first stack pointer is in the slot; a
+/// multiple of 16, as stack pointers are.
+pub const CANARY_BYTES: usize = 16;
 /// The size of a stack of the smallest class for its user.
 pub const DEFAULT_SIZE: usize = SMALLEST - OVERHEAD;
 /// The largest size for a user: 1 GiB, as Go's limit is.
@@ -28,17 +31,27 @@ pub const MAX_SIZE: usize = 1 << 30;
 /// The default stack of the G of a program's main function.
 pub const MAIN_SIZE: usize = 8 << 20;
 
-/// A page table of 4 KiB serves 16 of these: 256 bytes for a parked G, beside its page. Half of
-/// 64 KiB would be closed; with 256 KiB a region would have addresses for 8 million Gs only.
+/// A page table (4 KiB) serves 16 of these slots, so a parked G takes 256 bytes of it, and its page
+/// or, if packed (`pack`), its block. Half of a slot of 64 KiB would be closed; with slots of 256
+/// KiB a region would hold only 8 million Gs.
 const SMALLEST: usize = 128 * 1024;
-/// Bytes at the top of a slot that are not its user's stack.
-pub const TOP_BYTES: usize = CANARY_BYTES + RECORD_BYTES + HEADER_BYTES;
 /// Bytes at the bottom of a slot that an ordinary touch does not commit.
 const CLOSED_BYTES: usize = (GUARD_PAGES + SPARE_PAGES + MARGIN_PAGES) * PAGE_SIZE;
-const OVERHEAD: usize = CLOSED_BYTES + TOP_BYTES;
+const OVERHEAD: usize = CLOSED_BYTES + CANARY_BYTES;
 const REGION: u64 = 1 << 41;
+/// Where the records begin, how far it is from one class's to the next, and from one to the next.
+const RECORDS: u64 = STACK_WINDOW + CLASSES as u64 * REGION;
+const RECORD_REGION: u64 = 1 << 33;
+const RECORD_STRIDE: u64 = (RECORD_BYTES + HEADER_BYTES) as u64;
+const _: () = assert!((REGION / SMALLEST as u64) * RECORD_STRIDE <= RECORD_REGION);
 
-/// A slot for one stack.
+/// Whether the record at that address is of a slot of the smallest class.
+#[inline(always)]
+pub fn is_smallest_record(at: u64) -> bool {
+    const { assert!(RECORDS.is_multiple_of(RECORD_REGION)) }
+    at / RECORD_REGION == RECORDS / RECORD_REGION
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     class: u8,
@@ -73,6 +86,14 @@ pub fn locate(addr: u64) -> Option<(Slot, Part)> {
     Some((slot, if is_closed { Part::Closed } else { Part::Body }))
 }
 
+/// The slot that has the record or header at `addr`.
+pub fn of_record(addr: u64) -> Option<Slot> {
+    let offset = addr.checked_sub(RECORDS)?;
+    let (class, index) = (offset / RECORD_REGION, offset % RECORD_REGION / RECORD_STRIDE);
+    let has_slot = class < CLASSES as u64 && index < u64::from(capacity(class as usize));
+    has_slot.then_some(Slot { class: class as u8, index: index as u32 })
+}
+
 /// How many slots a class has addresses for.
 pub fn capacity(class: usize) -> u32 {
     (REGION / slot_bytes(class)) as u32
@@ -83,25 +104,15 @@ fn slot_bytes(class: usize) -> u64 {
 }
 
 impl Slot {
-    /// Slot number `index` of `class`.
     pub fn new(class: usize, index: u32) -> Slot {
         debug_assert!(class < CLASSES && index < capacity(class), "no such slot");
         Slot { class: class as u8, index }
     }
 
-    /// The slot of the smallest class that `addr` lies in, if it does.
-    #[inline(always)]
-    pub fn smallest_at(addr: u64) -> Option<Slot> {
-        let offset = addr.wrapping_sub(STACK_WINDOW);
-        (offset < REGION).then_some(Slot { class: 0, index: (offset / SMALLEST as u64) as u32 })
-    }
-
-    /// Its size class.
     pub fn class(self) -> usize {
         self.class.into()
     }
 
-    /// Its number in the class.
     pub fn index(self) -> u32 {
         self.index
     }
@@ -115,17 +126,22 @@ impl Slot {
 
     /// The initial stack pointer of its user.
     pub fn start(self) -> u64 {
-        self.base() + slot_bytes(self.class()) - TOP_BYTES as u64
+        self.base() + slot_bytes(self.class()) - CANARY_BYTES as u64
     }
 
-    /// The address of the record, above the canary.
-    pub fn top(self) -> u64 {
+    /// Where it ends, above the canary.
+    pub fn end(self) -> u64 {
         self.start() + CANARY_BYTES as u64
     }
 
-    /// The address of its header.
+    #[inline(always)]
+    pub fn record(self) -> u64 {
+        RECORDS + u64::from(self.class) * RECORD_REGION + u64::from(self.index) * RECORD_STRIDE
+    }
+
+    #[inline(always)]
     pub fn header(self) -> u64 {
-        self.top() + RECORD_BYTES as u64
+        self.record() + RECORD_BYTES as u64
     }
 
     /// The addresses for its user.
@@ -164,22 +180,25 @@ mod tests {
         for class in 0..CLASSES {
             for index in [0, 1, 77, capacity(class) - 1] {
                 let slot = Slot::new(class, index);
-                let end = slot.header() + HEADER_BYTES as u64;
+                let end = slot.end();
                 let closed_end = slot.base() + CLOSED_BYTES as u64;
                 for (addr, part) in [
                     (slot.base(), Part::Closed),
                     (closed_end - 1, Part::Closed),
                     (closed_end, Part::Body),
-                    (slot.top() - 8, Part::Body),
+                    (slot.start(), Part::Body),
                     (end - 1, Part::Body),
                 ] {
                     assert_eq!(locate(addr), Some((slot, part)), "{addr:#x}");
-                    assert_eq!(Slot::smallest_at(addr), (class == 0).then_some(slot));
                 }
+                assert_eq!(is_smallest_record(slot.record()), class == 0);
                 assert_ne!(locate(end).map(|(s, _)| s), Some(slot));
                 assert_eq!(slot.bounds(), closed_end..slot.start());
-                assert_eq!(slot.top() - slot.start(), CANARY_BYTES as u64);
-                assert!(end <= HEAP_WINDOW);
+                for addr in [slot.record(), slot.header(), slot.header() + 15] {
+                    assert_eq!((of_record(addr), locate(addr)), (Some(slot), None), "{addr:#x}");
+                    assert!(addr < HEAP_WINDOW);
+                }
+                assert!(slot.record().is_multiple_of(64));
             }
         }
     }

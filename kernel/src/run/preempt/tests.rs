@@ -151,9 +151,9 @@ fn an_alarm_goes_off_once_and_not_before_its_time() {
 #[test]
 fn a_tick_for_the_watchdog_alone_is_not_counted() {
     let slices = Slices::new();
-    slices.alarms[Alarm::Watchdog as usize].store(100, Ordering::Relaxed);
-    for (armed_ns, ticks) in [(100, 0), (99, 1)] {
-        slices.armed_ns.set(armed_ns);
+    slices.at(Alarm::Watchdog).set(100);
+    for (armed, ticks) in [(100, 0), (99, 1)] {
+        slices.armed.set(armed);
         assert_eq!((slices.fired(0).is_some(), slices.counters()[0]), (ticks > 0, ticks));
         assert!(!slices.is_timed());
     }

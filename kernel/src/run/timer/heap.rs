@@ -1,7 +1,7 @@
 //! Entries by deadline: a heap that is threaded through its entries.
 //!
-//! Pure: no clock, no CPU, no lock. [`Heap`] orders records by deadline; records of one deadline are
-//! first come, first served. Their links are in their nodes ([`Node`]), so nothing is allocated.
+//! Pure: no clock, no CPU, no lock. [`Heap`] orders records by deadline; records of one deadline
+//! are first come, first served. The links are in their [`Node`]s: nothing is allocated.
 //!
 //! # Why this heap
 //!
@@ -24,19 +24,21 @@
 //! want to use again.
 
 use crate::run::Link;
+use crate::run::task::GHandle;
 use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use spin::Once;
 
 /// A record that waits for a deadline. It lives for ever.
 pub trait Timed: Sync {
-    /// The node in this record. Always the same, and no other record's; else deadlines get lost (but
-    /// memory stays safe).
+    /// The node in this record. Always the same, and no other record's; else deadlines get lost
+    /// (but memory stays safe).
     fn timer(&'static self) -> &'static Node;
 
-    /// Its deadline has come. Called in the timer interrupt of the CPU that armed it, under the lock
-    /// of the heap: it must not wait, allocate, or call `timer`.
-    fn due(&'static self, now_ns: u64);
+    /// Its deadline has come: returns the G that is to be readied, if any. Called in the timer
+    /// interrupt of the CPU that armed it, under the lock of the heap: it must not wait, allocate,
+    /// or call `timer`.
+    fn due(&'static self, now_ns: u64) -> Option<GHandle>;
 }
 
 /// The heap node of a record, in at most one heap at a time.
@@ -50,7 +52,7 @@ pub struct Node {
     left: Link<Node>,
     right: Link<Node>,
     up: Link<Node>,
-    /// The heap it was last inserted into; for the user of the heaps.
+    /// The heap it was last inserted into, or [`NOWHERE`](super::NOWHERE); for users of heaps.
     pub(super) home: AtomicU32,
     /// At least 1 in a heap, 0 outside.
     rank: AtomicU8,
@@ -93,6 +95,7 @@ impl Heap {
         assert!(node.rank.load(Relaxed) == 0, "timer armed");
         node.deadline_ns.store(deadline_ns, Relaxed);
         node.ticket.store(self.tickets, Relaxed);
+        [&node.left, &node.right, &node.up].into_iter().for_each(|link| link.set(None));
         node.rank.store(1, Relaxed);
         self.tickets += 1;
         self.len += 1;
@@ -122,18 +125,21 @@ impl Heap {
                 }
             }
         }
-        node.left.set(None);
-        node.right.set(None);
-        node.up.set(None);
+        self.forget(node);
+        true
+    }
+
+    /// `node` is out of the tree.
+    fn forget(&mut self, node: &'static Node) {
         node.rank.store(0, Relaxed);
         self.len -= 1;
-        true
     }
 
     /// Removes the first, if its deadline is not after `now_ns`.
     pub fn pop_due(&mut self, now_ns: u64) -> Option<&'static Node> {
         let first = self.root.filter(|first| first.deadline_ns.load(Relaxed) <= now_ns)?;
-        self.remove(first);
+        self.root = meld(first.left.get(), first.right.get());
+        self.forget(first);
         Some(first)
     }
 
@@ -153,6 +159,10 @@ impl Heap {
 /// A loop and not a recursion: it runs with interrupts off, on a stack with only one page known to
 /// be committed.
 fn meld(mut a: Option<&'static Node>, mut b: Option<&'static Node>) -> Option<&'static Node> {
+    if b.is_none() {
+        put_right(None, a);
+        return a;
+    }
     // Down: merge the two right-hand paths; `last` is the end of the merged one.
     let mut root = None;
     let mut last: Option<&'static Node> = None;

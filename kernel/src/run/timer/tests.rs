@@ -16,7 +16,7 @@ fn timers() -> &'static Timers {
 }
 
 fn tick(timers: &Timers, cpu: usize, now_ns: u64) -> Vec<usize> {
-    timers.on_tick(cpu, now_ns);
+    timers.on_tick(cpu, now_ns, |_| ());
     fired().into_iter().map(|(number, _)| number).collect()
 }
 
@@ -39,25 +39,25 @@ fn hardware_is_to_be_set_only_for_a_new_first_deadline() {
     assert!(!timers.arm(here, &all[1], 100));
     assert!(!timers.arm(here, &all[2], 101));
     assert!(timers.arm(here, &all[3], 99));
-    assert_eq!(timers.next_deadline(1), Some(99));
+    assert_eq!(timers.first_ns(1), 99);
     assert_eq!(timers.waiting(1), 4);
 }
 
 #[test]
-fn next_deadline_follows_every_change() {
+fn first_deadline_follows_every_change() {
     let (timers, all) = (timers(), sleepers(3));
     let here = 7;
-    assert_eq!(timers.next_deadline(7), None);
+    assert_eq!(timers.first_ns(7), NEVER);
     for (s, deadline) in all.iter().zip([30, 10, 20]) {
         let _ = timers.arm(here, s, deadline);
     }
-    assert_eq!(timers.next_deadline(7), Some(10));
+    assert_eq!(timers.first_ns(7), 10);
     assert!(timers.cancel(&all[1]));
-    assert_eq!(timers.next_deadline(7), Some(20));
+    assert_eq!(timers.first_ns(7), 20);
     assert_eq!(tick(timers, 7, 25), [2]);
-    assert_eq!(timers.next_deadline(7), Some(30));
+    assert_eq!(timers.first_ns(7), 30);
     assert_eq!(tick(timers, 7, 30), [0]);
-    assert_eq!(timers.next_deadline(7), None);
+    assert_eq!(timers.first_ns(7), NEVER);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn deadline_in_the_past_fires_at_the_next_tick() {
     for s in all {
         let _ = timers.arm(0, s, 0);
     }
-    assert_eq!(timers.next_deadline(0), Some(1)); // long past, and not "none"
+    assert_eq!(timers.first_ns(0), 0); // long past, and not "never"
     assert_eq!(tick(timers, 0, 1), [0, 1]);
 }
 
@@ -87,8 +87,8 @@ fn deadline_in_the_past_fires_at_the_next_tick() {
 fn timer_for_ever_sets_no_hardware_and_can_be_cancelled() {
     let (timers, all) = (timers(), sleepers(1));
     assert!(!timers.arm(0, &all[0], NEVER));
-    assert_eq!(timers.next_deadline(0), None);
-    assert_eq!(tick(timers, 0, NEVER), []);
+    assert_eq!(timers.first_ns(0), NEVER);
+    assert_eq!(tick(timers, 0, NEVER - 1), []);
     assert!(timers.cancel(&all[0]));
 }
 
@@ -100,7 +100,7 @@ fn one_tick_readies_so_many_and_leaves_the_rest_overdue() {
     }
     let first: Vec<_> = (0..FIRES_PER_TICK).collect();
     assert_eq!(tick(timers, 0, 60), first);
-    assert_eq!(timers.next_deadline(0), Some(50)); // fires again at once
+    assert_eq!(timers.first_ns(0), 50); // fires again at once
     assert_eq!(tick(timers, 0, 60), [FIRES_PER_TICK, FIRES_PER_TICK + 1, FIRES_PER_TICK + 2]);
 }
 
@@ -116,10 +116,11 @@ impl Timed for Racer {
         &self.node
     }
 
-    fn due(&'static self, _: u64) {
+    fn due(&'static self, _: u64) -> Option<GHandle> {
         std::thread::yield_now(); // a slow handler: `cancel` must wait for it
         assert!(self.is_in_wait.load(SeqCst), "a wait that is over was readied");
         self.fired.fetch_add(1, SeqCst);
+        None
     }
 }
 
@@ -133,7 +134,7 @@ fn wait_ends_for_exactly_one_reason_and_no_timer_comes_after_it() {
     // CPU 0 ticks over and over, while other threads ready the G at once.
     let ticks = std::thread::spawn(move || {
         while !DONE.load(SeqCst) {
-            timers.on_tick(0, 10);
+            timers.on_tick(0, 10, |_| ());
             std::thread::yield_now();
         }
     });
@@ -168,8 +169,9 @@ fn sleepers_of_many_cpus_all_wake_once_and_on_time() {
             }
             let mut count = 0;
             let mut last = 0;
-            while let Some(now) = timers.next_deadline(index) {
-                timers.on_tick(index, now);
+            while timers.first_ns(index) != NEVER {
+                let now = timers.first_ns(index);
+                timers.on_tick(index, now, |_| ());
                 let fired = fired();
                 assert!(!fired.is_empty(), "one that is due stays");
                 for (number, at) in &fired {

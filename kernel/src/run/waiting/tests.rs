@@ -25,9 +25,14 @@ fn a_wait_comes_back_from_its_word() {
         for object in [0, 1, 0xffff_8000_0000_0001, 0xffff_ffff_8000_0000, 0x7fff_dead_beef] {
             let wait = Wait::new(reason, object);
             assert_eq!(Wait::unpack(wait.pack()), wait);
-            let wait = wait.with_deadline();
-            assert_eq!(Wait::unpack(wait.pack()), wait);
-            assert_eq!(wait.pack() >> 16 & 0xff, reason as u64, "the trace has it there");
+            assert_eq!(wait.by(None), wait);
+            assert_eq!(wait.by(Some(0)), wait.with_deadline());
+            let limited = wait.by(Some(u64::MAX));
+            assert!(limited.is_limited && !limited.has_deadline, "by a context");
+            for wait in [limited, wait.with_deadline()] {
+                assert_eq!(Wait::unpack(wait.pack()), wait);
+                assert_eq!(Wait::reason_number(wait.pack()), reason as u8);
+            }
         }
     }
     assert_eq!(Wait::unpack(0), Wait::default());
@@ -79,7 +84,7 @@ fn who_waits_for_a_lock_says_so() {
     let guard = rw.read();
     waits(Reason::RwLockWrite, false, || drop(rw.write()), || drop(guard));
     let guard = mutex.lock();
-    waits(Reason::MutexLock, true, || drop(mutex.lock_timeout(HOUR)), || drop(guard));
+    waits(Reason::MutexLock, true, || drop(mutex.lock_until(HOUR)), || drop(guard));
 }
 
 #[test]

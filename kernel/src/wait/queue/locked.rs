@@ -1,68 +1,139 @@
-//! The lock of a queue, held: the state, the lists, and the waker's side of a wait.
+//! The lock of a queue, held: the state, the lists, and both sides of a wait.
 //!
-//! The nodes are here too; the rules of their ownership, and how a G waits, are in `mod.rs`.
+//! The nodes are here too; the rules of their ownership are in `mod.rs`.
 
-use super::{Inner, Selection, WaitQueue, park_by};
-use crate::run::sys::irq::IrqState;
-use crate::run::sys::{AtomicU32, Cell, GHandle, UnsafeCell, irq, park_from, ready, ready_from};
+use super::{Inner, Place, Selection, WaitQueue, Waited, park_by};
+use crate::run::sys::irq::{self, IrqState};
+use crate::run::sys::{
+    AtomicU64, Cell, GHandle, UnsafeCell, Wait, begin_park, begin_wait, die, end_limit, is_killed,
+    park_unlock, ready, ready_from,
+};
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The lock, held, with interrupts off, so for few instructions: the state and the waiting Gs.
 pub struct Locked<'a, S = (), T = (), const LISTS: usize = 1> {
-    pub(super) queue: &'a WaitQueue<S, T, LISTS>,
+    queue: &'a WaitQueue<S, T, LISTS>,
+    /// As they were before.
     irqs: IrqState,
     // Interrupts are off on this CPU and on no other.
     _here: PhantomData<*const ()>,
 }
 
 impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
-    /// Takes the lock of `queue`.
+    /// The lock of `queue` was taken.
     #[inline(always)]
-    pub(super) fn new(queue: &'a WaitQueue<S, T, LISTS>) -> Self {
-        Locked { queue, irqs: queue.inner.hold(), _here: PhantomData }
+    pub(super) fn new(queue: &'a WaitQueue<S, T, LISTS>, irqs: IrqState) -> Self {
+        Locked { queue, irqs, _here: PhantomData }
     }
 
-    /// As [`new`](Self::new), for callers that know that interrupts are on.
+    /// Waits at the end of a list until the other side ends it or the deadline comes.
+    ///
+    /// This is the lock under which the caller saw that it must wait. `check` is called under the
+    /// lock when the G was woken for no other reason, and once more at the deadline: true if it
+    /// took what is waited for. A G that is killed leaves the list and unwinds from here. What a
+    /// caller does for the Gs behind it after a time-out it then does by an
+    /// [`IfUnwound`](super::IfUnwound).
     #[inline(always)]
-    pub(super) fn with_irqs_on(queue: &'a WaitQueue<S, T, LISTS>) -> Self {
-        Locked { queue, irqs: queue.inner.hold_with_irqs_on(), _here: PhantomData }
+    pub fn wait(
+        self,
+        place: Place<T>,
+        check: impl FnMut(&mut S) -> bool,
+    ) -> Waited<'a, S, T, LISTS> {
+        self.wait_watching(place, None::<fn()>, check)
     }
 
-    /// Frees the lock, and leaves interrupts off; what they were before.
+    /// As [`wait`](Self::wait); `begun` runs each time that the wait has begun, or begun again, and
+    /// the lock is free: others can see by then that it waits.
+    ///
+    /// Without `begun` and deadline the G keeps the lock until it is parked; else it waits in two
+    /// steps, and a wake-up may come between.
     #[inline(always)]
-    fn open(self) -> IrqState {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: we hold it, and `this` is not dropped.
-        unsafe { this.queue.inner.open() };
-        this.irqs
+    pub fn wait_watching(
+        mut self,
+        Place { reason, list, value, deadline_ns }: Place<T>,
+        mut begun: Option<impl FnMut()>,
+        check: impl FnMut(&mut S) -> bool,
+    ) -> Waited<'a, S, T, LISTS> {
+        let queue = self.queue;
+        // From the beginning: a limited wait is no link of a cycle (`fail::deadlock::cycle`).
+        let wait = Wait::at(reason, queue).by(deadline_ns);
+        let is_one_step = begun.is_none() && deadline_ns.is_none();
+        let g = if is_one_step { begin_wait(wait) } else { begin_park(wait) };
+        let node = Node::new(Who::Alone(g.clone()), value);
+        // SAFETY: the node is new. It is out of the list at each return: the G that granted has
+        // taken it out, else `check_again`, or [`IfUnwound`]. (A refused park stops the machine.)
+        unsafe { self.push(list, &node) };
+        let mut in_time = true;
+        if is_one_step {
+            let this = ManuallyDrop::new(self);
+            // SAFETY: we hold it, and `this` is not dropped; the queue is borrowed by the G that
+            // waits.
+            unsafe { park_unlock(this.irqs, g, reason, &queue.inner) };
+        } else {
+            in_time = self.park(list, &node, deadline_ns, &mut begun);
+        }
+        let waited = match node.is_enlisted() {
+            true => queue.check_again(&node, list, (wait, deadline_ns), in_time, begun, check),
+            false => None,
+        };
+        // SAFETY: it is out of the list, so the slot is ours again.
+        let value = unsafe { node.replace(None) };
+        match waited {
+            None => Waited::Granted(value),
+            Some((locked, true)) => Waited::Took(locked),
+            Some((locked, false)) => Waited::TimedOut(locked, value),
+        }
+    }
+
+    /// The second step of a wait: frees the lock, runs `begun`, and parks, until `deadline_ns` at
+    /// most; false if that came first. Takes the node out if `begun` unwinds.
+    fn park(
+        self,
+        list: usize,
+        node: &Node<T>,
+        deadline_ns: Option<u64>,
+        begun: &mut Option<impl FnMut()>,
+    ) -> bool {
+        let if_unwound = self.queue.leaves_if_unwound(list, node);
+        drop(self);
+        if let Some(begun) = begun {
+            begun();
+        }
+        core::mem::forget(if_unwound);
+        park_by(deadline_ns)
+    }
+
+    /// Begins to wait as [`wait`](Self::wait) does, and returns without parking. The node
+    /// stays in its list for ever, as that of a G that was abandoned in between.
+    #[cfg(loom)]
+    pub fn enlist_for_ever(mut self, Place { reason, list, value, .. }: Place<T>)
+    where
+        T: 'static,
+    {
+        let g = begin_park(Wait::at(reason, self.queue));
+        let node = alloc::boxed::Box::leak(alloc::boxed::Box::new(Node::new(Who::Alone(g), value)));
+        // SAFETY: the node is new, and lives for ever.
+        unsafe { self.push(list, node) };
     }
 
     /// Frees the lock and readies a G, with interrupts off in between: a CPU that takes the lock
     /// next does not wait for an interrupt handler here.
     #[inline(always)]
-    pub fn ready(self, wake: Wake) {
-        ready_from(self.open(), wake.0);
-    }
-
-    /// Frees the lock and parks `g`, which is the running G and has begun to; until `deadline_ns`
-    /// at most, false if that came first. Without a deadline interrupts are off up to the switch.
-    #[inline(always)]
-    pub(super) fn park(self, g: GHandle, deadline_ns: Option<u64>) -> bool {
-        if deadline_ns.is_some() {
-            drop(self);
-            return park_by(deadline_ns);
-        }
-        park_from(self.open(), g);
-        true
+    pub fn ready(self, wake: ToReady) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: we hold it, and `this` is not dropped.
+        unsafe { this.queue.inner.open() };
+        ready_from(this.irqs, wake.0);
     }
 
     /// Frees the lock, and readies a G if there is one.
     #[inline(always)]
-    pub fn ready_if(self, wake: Option<Wake>) {
+    pub fn ready_if(self, wake: Option<ToReady>) {
         if let Some(wake) = wake {
             self.ready(wake);
         }
@@ -84,7 +155,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
 
     /// The number of the first in `list`: see [`new_number`](Self::new_number).
     pub fn front_number(&self, list: usize) -> Option<u64> {
-        Some(self.first(list)?.node().number.get())
+        Some(self.first(list)?.node().state.load(Relaxed))
     }
 
     /// A number for the nodes that are enlisted from here on; those enlisted now have lower ones.
@@ -96,12 +167,11 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
 
     /// Puts `value` into the slot of the first in `list` and ends its wait; or returns the value.
     #[inline(always)]
-    pub fn give(&mut self, list: usize, mut value: T) -> Result<Wake, T> {
-        while let Some(node) = self.pop(list) {
-            node.fill(value);
-            value = match node.end() {
+    pub fn give(&mut self, list: usize, mut value: T) -> Result<ToReady, T> {
+        while let Some(first) = self.first(list) {
+            value = match first.give(value) {
                 Ok(wake) => return Ok(wake),
-                Err(node) => node.take().expect("it was put there"),
+                Err(value) => value,
             };
         }
         Err(value)
@@ -109,7 +179,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
 
     /// Takes the value out of the slot of the first in `list` and ends its wait.
     #[inline(always)]
-    pub fn take(&mut self, list: usize) -> Option<(T, Wake)> {
+    pub fn take(&mut self, list: usize) -> Option<(T, ToReady)> {
         while let Some(node) = self.pop(list) {
             let Some(value) = node.take() else {
                 node.set_out(); // a case that is in two lines has its value in one
@@ -123,21 +193,9 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         None
     }
 
-    /// As [`take`](Self::take), if the first in `list` waits there only: the common, fast case.
-    #[inline(always)]
-    pub fn take_alone(&mut self, list: usize) -> Option<(T, Wake)> {
-        let node = self.first(list)?;
-        let wake = node.alone()?;
-        // SAFETY: it is in this list.
-        unsafe { self.unlink(list, node.node()) };
-        let value = node.take();
-        node.set_out();
-        value.map(|value| (value, wake))
-    }
-
     /// Ends the wait of the first in `list` and leaves its slot as it is.
     #[inline]
-    pub fn grant(&mut self, list: usize) -> Option<Wake> {
+    pub fn grant(&mut self, list: usize) -> Option<ToReady> {
         while let Some(node) = self.pop(list) {
             if let Ok(wake) = node.end() {
                 return Some(wake);
@@ -147,7 +205,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
     }
 
     /// Lets the first in `list`, which does not select, check for itself. It keeps its place.
-    pub fn nudge(&mut self, list: usize) -> Option<Wake> {
+    pub fn nudge(&mut self, list: usize) -> Option<ToReady> {
         self.first(list)?.alone()
     }
 
@@ -157,8 +215,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         T: Copy,
     {
         let found = self.nodes(list).find(|node| node.peek().is_some_and(&is_it));
-        // SAFETY: it is in this list.
-        found.map(|node| unsafe { self.remove(list, node.node()) }).is_some()
+        found.inspect(Enlisted::leave).is_some()
     }
 
     /// Whether a G waits in `list` whose wait can be ended, other than by `mine`.
@@ -182,29 +239,28 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
 
     /// The nodes of that list, first to last; they stay there while this is used.
     fn nodes(&self, list: usize) -> impl Iterator<Item = Enlisted<'_, T>> {
-        let head = self.queue.heads[list].load(Relaxed);
+        let head = &self.queue.heads[list];
+        let first = head.load(Relaxed);
         core::iter::successors(self.first(list), move |node| {
-            let next = NonNull::new(node.node().next.get()).filter(|next| next.as_ptr() != head);
+            let next = NonNull::new(node.node().next.get()).filter(|next| next.as_ptr() != first);
             // SAFETY: in the list, and we hold the lock as long as `self` is borrowed.
-            next.map(|next| unsafe { Enlisted::new(next) })
+            next.map(|next| unsafe { Enlisted::new(head, next) })
         })
     }
 
     #[inline(always)]
-    fn first(&self, list: usize) -> Option<Enlisted<'_, T>> {
-        let first = NonNull::new(self.queue.heads[list].load(Relaxed))?;
+    pub fn first(&self, list: usize) -> Option<Enlisted<'_, T>> {
+        let head = &self.queue.heads[list];
+        let first = NonNull::new(head.load(Relaxed))?;
         // SAFETY: in the list, and we hold the lock as long as `self` is borrowed.
-        Some(unsafe { Enlisted::new(first) })
+        Some(unsafe { Enlisted::new(head, first) })
     }
 
-    /// Takes the first out of `list`. Its state still says ENLISTED: the caller owes it an
+    /// Takes the first out of `list`. Its state still says that it is in: the caller owes it an
     /// [`end`](Enlisted::end) or [`set_out`](Enlisted::set_out).
     #[inline(always)]
     fn pop(&mut self, list: usize) -> Option<Enlisted<'_, T>> {
-        let first = self.first(list)?;
-        // SAFETY: it is in this list.
-        unsafe { self.unlink(list, first.node()) };
-        Some(first)
+        self.first(list).inspect(Enlisted::unlink)
     }
 
     /// Takes out `node`, if it is in `list`.
@@ -214,59 +270,26 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
     #[inline(always)]
     pub(super) unsafe fn remove(&self, list: usize, node: &Node<T>) {
         if node.is_enlisted() {
-            // SAFETY: it is in this list, says the caller.
-            unsafe { self.unlink(list, node) };
-            node.state.store(OUT, Relaxed); // the owner's, or under the lock
+            // SAFETY: it is in this list, says the caller, and we hold the lock.
+            unsafe { Enlisted::new(&self.queue.heads[list], NonNull::from(node)) }.leave();
         }
     }
 
     /// Puts a node at the end of a list.
     ///
     /// # Safety
-    /// The node is in no list, its selection has begun, and both stay alive and where
-    /// they are until it is taken out.
+    /// The node is in no list and its links are null, its selection has begun, and both stay alive
+    /// and where they are until it is taken out.
     #[inline(always)]
     pub(super) unsafe fn push(&mut self, list: usize, node: &Node<T>) {
         let inner = self.inner();
         #[cfg(test)]
         (inner.queued += 1);
-        node.number.set(inner.number);
-        node.state.store(ENLISTED, Relaxed); // the lock orders it
-        let this = ptr::from_ref(node).cast_mut();
-        let head = self.queue.heads[list].load(Relaxed);
-        // SAFETY: null, or in the list and so alive.
-        let Some(first) = (unsafe { head.as_ref() }) else {
-            node.prev.set(this);
-            node.next.set(this);
-            self.queue.heads[list].store(this, Relaxed);
-            return;
-        };
-        let last = first.prev.get();
-        node.prev.set(last);
-        node.next.set(head);
-        first.prev.set(this);
-        // SAFETY: in the list and so alive.
-        unsafe { &*last }.next.set(this);
-    }
-
-    /// Unlinks a node from its neighbours.
-    ///
-    /// # Safety
-    /// It is in this list.
-    #[inline(always)]
-    unsafe fn unlink(&self, list: usize, node: &Node<T>) {
+        node.state.store(inner.number, Relaxed); // the lock orders it
         let head = &self.queue.heads[list];
-        let (prev, next) = (node.prev.get(), node.next.get());
-        if ptr::eq(next, node) {
-            head.store(ptr::null_mut(), Relaxed); // it was the only one
-            return;
-        }
-        // SAFETY: in the list and so alive.
-        unsafe { &*prev }.next.set(next);
-        // SAFETY: the same.
-        unsafe { &*next }.prev.set(prev);
-        if ptr::eq(head.load(Relaxed), node) {
-            head.store(next, Relaxed);
+        match self.first(list) {
+            None => head.store(ptr::from_ref(node).cast_mut(), Relaxed),
+            Some(first) => first.link_last(node),
         }
     }
 
@@ -274,6 +297,45 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
     fn inner(&mut self) -> &mut Inner<S> {
         // SAFETY: we hold the lock, and this is the one way to what is in it.
         unsafe { &mut *self.queue.inner.as_ptr() }
+    }
+}
+
+impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
+    /// The G of `node` was woken, and its wait was not ended: it checks for itself, and waits on,
+    /// in two steps. `None` if its wait was ended; else the node is out of the list, and whether
+    /// `check` took.
+    #[cold]
+    fn check_again<'a>(
+        &'a self,
+        node: &Node<T>,
+        list: usize,
+        (wait, deadline_ns): (Wait, Option<u64>),
+        mut in_time: bool,
+        mut begun: Option<impl FnMut()>,
+        mut check: impl FnMut(&mut S) -> bool,
+    ) -> Option<(Locked<'a, S, T, LISTS>, bool)> {
+        let if_unwound = self.leaves_if_unwound(list, node);
+        let waited = loop {
+            let mut locked = self.lock();
+            if !node.is_enlisted() {
+                break None;
+            }
+            let took = check(&mut locked);
+            if took || !in_time || is_killed() {
+                // SAFETY: it is in this list.
+                unsafe { locked.remove(list, node) };
+                if !took && is_killed() {
+                    drop(locked);
+                    die();
+                }
+                break Some((locked, took));
+            }
+            // Still under the lock: a nudge or grant from here on finds this G parking.
+            let _ = begin_park(wait);
+            in_time = locked.park(list, node, deadline_ns, &mut begun);
+        };
+        core::mem::forget(if_unwound);
+        waited
     }
 }
 
@@ -304,9 +366,14 @@ impl<S, T, const LISTS: usize> DerefMut for Locked<'_, S, T, LISTS> {
 
 /// A G that must be readied, once the lock is free.
 #[must_use = "a G waits for this"]
-pub struct Wake(GHandle);
+pub struct ToReady(pub(super) GHandle);
 
-impl Wake {
+impl ToReady {
+    /// Ends the limit of its wait, before it is readied: see `wait::limit`.
+    pub(crate) fn end_limit(&self) {
+        end_limit(&self.0);
+    }
+
     /// Readies it.
     #[inline]
     pub fn ready(self) {
@@ -317,19 +384,18 @@ impl Wake {
 /// A waiting G. `who` does not change while it is enlisted; all else is in cells, so that a node
 /// may go while a reference to a cell exists.
 pub(super) struct Node<T> {
-    /// The neighbours: the last node of a list is before the first.
+    /// The neighbours, where the last node of a list is before the first. If it is the only one, as
+    /// it is most often, `next` is null, and `prev` is not looked at.
     next: Cell<*mut Node<T>>,
-    prev: Cell<*mut Node<T>>,
-    /// `ENLISTED` while it is in a list; of a node that is alone, until its wait was ended, which
-    /// its owner sees without the lock.
-    state: AtomicU32,
-    number: Cell<u64>,
+    prev: Cell<MaybeUninit<*mut Node<T>>>,
+    /// The queue's number when the node was enlisted ([`Locked::new_number`]); [`OUT`] if it is in
+    /// no list. The G that ends the wait stores `OUT`; the waiting G loads it without the lock.
+    state: AtomicU64,
     who: Who,
     slot: UnsafeCell<Option<T>>,
 }
 
-const OUT: u32 = 0;
-const ENLISTED: u32 = 1;
+const OUT: u64 = 0;
 
 /// The G of a node.
 pub(super) enum Who {
@@ -344,9 +410,8 @@ impl<T> Node<T> {
     pub(super) fn new(who: Who, value: Option<T>) -> Self {
         Node {
             next: Cell::new(ptr::null_mut()),
-            prev: Cell::new(ptr::null_mut()),
-            state: AtomicU32::new(OUT),
-            number: Cell::new(0),
+            prev: Cell::new(MaybeUninit::uninit()),
+            state: AtomicU64::new(OUT),
             who,
             slot: UnsafeCell::new(value),
         }
@@ -355,7 +420,7 @@ impl<T> Node<T> {
     /// Whether it is in a list. For the lock holder; or for the owner, if it is alone.
     #[inline(always)]
     pub(super) fn is_enlisted(&self) -> bool {
-        self.state.load(Acquire) == ENLISTED // pairs with `set_out`
+        self.state.load(Acquire) != OUT // pairs with `set_out`
     }
 
     /// # Safety
@@ -372,18 +437,92 @@ impl<T> Node<T> {
 /// > The lock is held during `'lock`. So the node is alive and so is its selection, which has
 /// > begun; links and slot are the caller's. [`end`](Self::end) and [`set_out`](Self::set_out) are
 /// > the last touch: the owner may return from there on, and its frame is gone.
-struct Enlisted<'lock, T> {
+pub struct Enlisted<'lock, T> {
+    /// The first of its list.
+    head: &'lock AtomicPtr<Node<T>>,
     node: NonNull<Node<T>>,
-    _lock: PhantomData<&'lock Node<T>>,
 }
 
-impl<T> Enlisted<'_, T> {
+impl<'lock, T> Enlisted<'lock, T> {
     /// # Safety
-    /// The node is in a list, and its lock is held during the lifetime of this; there is no other
-    /// value for this node that was taken out of the list.
+    /// The node is in the list that begins with `head`, whose lock is held during the lifetime of
+    /// this; there is no other value for this node that was taken out of the list.
     #[inline(always)]
-    unsafe fn new(node: NonNull<Node<T>>) -> Self {
-        Enlisted { node, _lock: PhantomData }
+    unsafe fn new(head: &'lock AtomicPtr<Node<T>>, node: NonNull<Node<T>>) -> Self {
+        Enlisted { head, node }
+    }
+
+    /// Takes the node out of the list, puts `value` into its slot and ends the wait of its G.
+    ///
+    /// # Errors
+    /// The value, if another node has won the selection that this node belongs to.
+    #[inline(always)]
+    pub fn give(self, value: T) -> Result<ToReady, T> {
+        self.unlink();
+        self.fill(value);
+        self.end().map_err(|node| node.take().expect("it was put there"))
+    }
+
+    /// Takes the value out of its slot and ends its wait, if it waits in this list only: the
+    /// common, fast case.
+    #[inline(always)]
+    pub fn take_alone(self) -> Option<(T, ToReady)> {
+        let wake = self.alone()?;
+        self.unlink();
+        let value = self.take();
+        self.set_out();
+        value.map(|value| (value, wake))
+    }
+
+    /// Takes it out of its list, for a G that waits no longer.
+    #[inline(always)]
+    fn leave(&self) {
+        self.unlink();
+        self.set_out();
+    }
+
+    /// Unlinks it from its neighbours.
+    #[inline(always)]
+    fn unlink(&self) {
+        match NonNull::new(self.node().next.get()) {
+            None => self.head.store(ptr::null_mut(), Relaxed), // it was the only one
+            Some(next) => self.unlink_from(next),
+        }
+    }
+
+    /// As a part of [`unlink`](Self::unlink), not as a call, for which all callers would save
+    /// registers.
+    #[inline(always)]
+    fn unlink_from(&self, next: NonNull<Node<T>>) {
+        // SAFETY: it is not the only one, so it was set.
+        let prev = unsafe { self.node().prev.get().assume_init() };
+        self.node().next.set(ptr::null_mut());
+        if ptr::eq(self.head.load(Relaxed), self.node.as_ptr()) {
+            self.head.store(next.as_ptr(), Relaxed);
+        }
+        let is_only = ptr::eq(prev, next.as_ptr());
+        // SAFETY: in the list and so alive.
+        let before = unsafe { &*prev };
+        // SAFETY: the same.
+        let after = unsafe { next.as_ref() };
+        before.next.set(if is_only { ptr::null_mut() } else { next.as_ptr() });
+        after.prev.set(MaybeUninit::new(prev));
+    }
+
+    /// Puts `node` at the end of the list that begins with this one.
+    #[inline(always)]
+    fn link_last(&self, node: &Node<T>) {
+        let (first, this) = (self.node.as_ptr(), ptr::from_ref(node).cast_mut());
+        let last = match self.node().next.get().is_null() {
+            true => first,
+            // SAFETY: it is not the only one, so it was set.
+            false => unsafe { self.node().prev.get().assume_init() },
+        };
+        node.prev.set(MaybeUninit::new(last));
+        node.next.set(first);
+        self.node().prev.set(MaybeUninit::new(this));
+        // SAFETY: in the list and so alive.
+        unsafe { &*last }.next.set(this);
     }
 
     /// What of the node is in cells, or does not change.
@@ -405,9 +544,9 @@ impl<T> Enlisted<'_, T> {
 
     /// Its G, if that waits in this list only.
     #[inline(always)]
-    fn alone(&self) -> Option<Wake> {
+    fn alone(&self) -> Option<ToReady> {
         match &self.node().who {
-            Who::Alone(g) => Some(Wake(g.clone())),
+            Who::Alone(g) => Some(ToReady(g.clone())),
             Who::Selecting(_) => None,
         }
     }
@@ -435,23 +574,10 @@ impl<T> Enlisted<'_, T> {
 
     /// Ends the wait of a node that was taken out of its list; fails if its selection is over.
     #[inline(always)]
-    fn end(self) -> Result<Wake, Self> {
+    fn end(self) -> Result<ToReady, Self> {
         let alone = self.alone();
         self.set_out(); // the owner of one that selects reads this under the lock only
-        alone.map_or_else(|| self.win(), Ok)
-    }
-
-    /// The rest of `end`: wins the selection.
-    #[inline(never)]
-    fn win(self) -> Result<Wake, Self> {
-        let Some(selection) = self.selection() else { return Err(self) };
-        let Some(g) = selection.handle.get().cloned() else { return Err(self) };
-        // Release: what we did to the slot, for the owner's loads. Acquire: see `Selection::wait`.
-        let node = self.node.as_ptr().cast();
-        match selection.word.compare_exchange(ptr::null_mut(), node, AcqRel, Relaxed) {
-            Ok(_) => Ok(Wake(g)),
-            Err(_) => Err(self),
-        }
+        alone.or_else(|| self.selection()?.win(self.node.as_ptr().cast())).ok_or(self)
     }
 
     /// Says that it was taken out of its list. If it is alone, that ends its wait.

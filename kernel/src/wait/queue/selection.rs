@@ -3,7 +3,7 @@
 //! [`Selection`] is the wait, for which its nodes compete; [`Waiter`] is a place in one list. Both
 //! live in the frame of the G that selects (`select!`). The loom model is `tests/loom_chan.rs`.
 
-use super::locked::{Node, Who};
+use super::locked::{Node, ToReady, Who};
 use super::{Locked, WaitQueue, park_by};
 use crate::run::sys::{
     AtomicPtr, GHandle, Reason, Wait, begin_park, cancel_park, die, irq, is_killed,
@@ -27,7 +27,7 @@ pub struct Selection {
     /// Null while it is open, the address of the node that won it, or [`CLOSED`].
     pub(super) word: AtomicPtr<()>,
     /// Set by the owner before a node is enlisted, read by others after, ordered by the lock.
-    pub(super) handle: OnceCell<GHandle>,
+    handle: OnceCell<GHandle>,
     /// The number of nodes that are in lists.
     enlisted: Cell<usize>,
     /// It has begun, and is not over; nodes may be enlisted.
@@ -57,7 +57,7 @@ impl Selection {
     /// selection is touched: else one could not park. Its waiters count on it.
     #[inline]
     pub(crate) fn begin(&self) {
-        assert!(irq::enabled(), "irqs off");
+        debug_assert!(irq::enabled(), "irqs off");
         assert!(self.enlisted.get() == 0, "selection in use");
         self.is_open.set(true);
         self.word.store(ptr::null_mut(), Relaxed); // no node is enlisted: no other reader
@@ -102,6 +102,15 @@ impl Selection {
         let closed = self.close();
         cancel_park();
         closed
+    }
+
+    /// Wins it for that node, whose slot is set. The caller holds the lock of the node's list.
+    #[inline(never)]
+    pub(super) fn win(&self, node: *mut ()) -> Option<ToReady> {
+        let g = self.handle.get().cloned()?;
+        // Release: what we did to the slot, for the owner's loads. Acquire: see `wait`.
+        let won = self.word.compare_exchange(ptr::null_mut(), node, AcqRel, Relaxed);
+        won.ok().map(|_| ToReady(g))
     }
 
     /// True if it was still open; it cannot be won from here on.
@@ -173,15 +182,44 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         value: impl FnOnce() -> Option<T>,
     ) -> bool {
         // Others will read the handle; and a node that has won would seem to have left the list.
-        assert!(self.selection.is_open.get() && !self.enlisted.get(), "no begin");
-        let mut locked = Locked::with_irqs_on(self.queue); // see `begin`
-        // A G that selects in the other list may have been won, or be this one.
-        if is_possible() || !locked.is_empty(other) && locked.is_waited_for(other, &self.selection)
-        {
+        let selection = self.selection; // as in `withdraw`
+        assert!(selection.is_open.get() && !self.enlisted.get(), "no begin");
+        let locked = self.queue.lock_in_g(); // see `begin`
+        if is_possible() {
             return false;
         }
-        self.enlisted.set(true);
-        self.selection.enlisted.update(|n| n + 1);
+        if !locked.is_empty(other) {
+            return self.enlist_beside(locked, other, value);
+        }
+        self.push(&selection, locked, value);
+        true
+    }
+
+    /// The rest of [`enlist_unless`](Self::enlist_unless) if the other list has nodes. They may all
+    /// be of no use: a node of a selection that was won elsewhere, or of the running G's own.
+    #[cold]
+    #[inline(never)]
+    fn enlist_beside(
+        self: Pin<&Self>,
+        locked: Locked<'_, S, T, LISTS>,
+        other: usize,
+        value: impl FnOnce() -> Option<T>,
+    ) -> bool {
+        let is_met = locked.is_waited_for(other, &self.selection);
+        if !is_met {
+            self.push(&self.selection, locked, value);
+        }
+        !is_met
+    }
+
+    #[inline(always)]
+    fn push(
+        self: Pin<&Self>,
+        selection: &Selection,
+        mut locked: Locked<'_, S, T, LISTS>,
+        value: impl FnOnce() -> Option<T>,
+    ) {
+        self.set_enlisted(selection, true);
         if let Some(value) = value() {
             // SAFETY: not enlisted, so the slot is ours.
             drop(unsafe { self.node.replace(Some(value)) });
@@ -189,7 +227,6 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         // SAFETY: 1. The node is in no list: it leaves it before `enlisted` is false. 2. It is
         // pinned, and `drop` takes it out; so is its selection, which does not go before that.
         unsafe { locked.push(LIST, &self.node) };
-        true
     }
 
     /// Leaves the list, if it is still in it. True if the selection was won for it.
@@ -197,18 +234,27 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
     pub(crate) fn withdraw(&self) -> bool {
         // The winner took the node out before it won, and is done with it. Else another G may be
         // reading it at this instant, with the lock held.
-        let winner = self.selection.word.load(Acquire); // pairs with `win`
+        let selection = self.selection; // read once: a lock is taken between its uses
+        let winner = selection.word.load(Acquire); // pairs with `win`
         let is_won = winner.cast_const() == (&raw const self.node).cast();
         if self.enlisted.get() {
             if !is_won {
                 // With interrupts on: see `Selection::begin`.
                 // SAFETY: it is pushed to this list, and to no other.
-                unsafe { Locked::with_irqs_on(self.queue).remove(LIST, &self.node) };
+                unsafe { self.queue.lock_in_g().remove(LIST, &self.node) };
+                self.set_enlisted(&selection, false);
+                return false;
             }
-            self.enlisted.set(false);
-            self.selection.enlisted.update(|n| n - 1);
+            self.set_enlisted(&selection, false);
         }
         is_won
+    }
+
+    /// Notes that it is in its list, or not any more; the selection counts its waiters.
+    #[inline(always)]
+    fn set_enlisted(&self, selection: &Selection, is_in: bool) {
+        self.enlisted.set(is_in);
+        selection.enlisted.update(|n| if is_in { n + 1 } else { n - 1 });
     }
 
     /// Takes what is in the slot.

@@ -5,20 +5,19 @@
 //! how many. At the end of the machine the G that ends it writes the rest, the counters, and the
 //! end mark.
 //!
-//! **Names**: the name and the spawn site of a G are recorded when it is created ([`NAMES`]), so a G
-//! that is gone when its events are written out has a name all the same. Gs that are older than the
-//! stream are looked up.
+//! **Names**: the name and the spawn site of a G are recorded when it is created ([`NAMES`]), so a
+//! G that is gone when its events are written out has a name all the same. Gs that are older than
+//! the stream are looked up.
 //!
 //! **One G writes at a time**: the holder of [`STREAM`], which drains, starts or stops a trace, or
-//! ends the machine. It may hold it for seconds, with interrupts on, as a port takes a byte at a
-//! time. So the lock is only ever tried: a G that does not get it yields and tries again, and a CPU
-//! that ends a machine that panics does without.
+//! ends the machine. It may hold it for seconds, with interrupts on. So the lock is only tried: a G
+//! that does not get it yields and tries again, and a CPU that ends a panicking machine goes
+//! without.
 
 use super::wire::Out;
 use super::{Event, IS_ON, Kind, StartError, What, ZERO, wire};
-use crate::arch::lock::IrqLock;
+use crate::arch::lock::{IrqLock, Level};
 use crate::drivers::debugcon::DebugCon;
-use crate::drivers::serial::Serial;
 use crate::run::door::GHandle;
 use crate::run::ring::{RINGS, Ring};
 use crate::run::waiting::{Reason, Wait};
@@ -32,7 +31,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 use spin::{Mutex, MutexGuard};
 
 pub(crate) struct Stream {
-    port: Option<Port>,
+    port: Option<DebugCon>,
     /// The end mark was written.
     is_done: bool,
     cursors: [Cursor; arch::MAX_CPUS],
@@ -41,18 +40,9 @@ pub(crate) struct Stream {
 pub(crate) static STREAM: Mutex<Stream> =
     Mutex::new(Stream { port: None, is_done: false, cursors: [Cursor::NEW; arch::MAX_CPUS] });
 
-/// Where the stream goes: the debug console, if the emulator has one; else the second serial port.
-enum Port {
-    DebugCon(DebugCon),
-    Serial(Serial),
-}
-
-impl Out for Port {
+impl Out for DebugCon {
     fn write(&mut self, bytes: &[u8]) {
-        match self {
-            Port::DebugCon(port) => port.write(bytes),
-            Port::Serial(port) => port.write_raw(bytes),
-        }
+        self.write_all(bytes);
     }
 }
 
@@ -63,11 +53,11 @@ static BLOCKS: AtomicU64 = AtomicU64::new(0);
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Whether there is a G that drains, and its handle while it waits.
 static HAS_DRAINER: AtomicBool = AtomicBool::new(false);
-static DRAINER: IrqLock<Option<GHandle>> = IrqLock::new(None);
+static DRAINER: IrqLock<Option<GHandle>> = IrqLock::at(Level::Events, None);
 /// Number, name and spawn site of Gs that were created since the last drain. It has its memory from
 /// [`Stream::open`] on, as a G is created with its CPU in the middle of an operation; names that do
 /// not fit are lost.
-static NAMES: IrqLock<Vec<Name>> = IrqLock::new(Vec::new());
+static NAMES: IrqLock<Vec<Name>> = IrqLock::at(Level::Events, Vec::new());
 type Name = (u64, &'static str, &'static Location<'static>);
 
 /// How far the ring of a CPU has been written out, and what the CPU has counted.
@@ -79,9 +69,9 @@ struct Cursor {
     /// ([`Stream::write_present`]).
     sent: u64,
     lost: u64,
-    /// Counted while events were recorded; what is counted in a pause belongs to no event. Wrapping:
-    /// less what the counters were at the beginning. They are read at two moments, so one may end
-    /// below zero.
+    /// Counted while events were recorded; what is counted in a pause belongs to no event.
+    /// Wrapping: less what the counters were at the beginning. They are read at two moments, so one
+    /// may end below zero.
     counts: [u64; wire::COUNTERS - 2],
 }
 
@@ -103,9 +93,7 @@ impl Stream {
             return Err(StartError::IsOn);
         }
         if !is_open() {
-            let serial = || Serial::probe_second().map(Port::Serial);
-            let port = DebugCon::probe().map(Port::DebugCon).or_else(serial);
-            let mut port = port.ok_or(StartError::NoPort)?;
+            let mut port = DebugCon::probe().ok_or(StartError::NoPort)?;
             // The creation and the start of a G are two events.
             let events: u64 = RINGS.iter().map(Ring::capacity).sum();
             let reserved = NAMES.lock().try_reserve_exact(events as usize / 2);
@@ -238,8 +226,8 @@ fn wait_for_stream() -> Option<MutexGuard<'static, Stream>> {
         let now = (BLOCKS.load(Relaxed), door::now_ns());
         if now.0 != seen.0 {
             seen = now;
-        } else if now.1 >= seen.1 + PATIENCE_NS {
-            return None;
+        } else if now.1 >= seen.1 + PATIENCE_NS || !run::is_running() {
+            return None; // an M cannot wait: main was abandoned
         }
         door::yield_now();
     }
@@ -270,8 +258,8 @@ pub(crate) fn finish(code: u32, cpus: Option<&[PInfo]>) {
 /// Gives the other CPUs a while to go idle, so that their counters and their last events agree; not
 /// if they are busy.
 pub(crate) fn let_others_settle() {
-    // It does not yield: each time would be an event, and thousands of them would overwrite the ring
-    // and keep the G that drains busy. Other CPUs steal the Gs that wait here.
+    // It does not yield: each time would be an event, and thousands of them would overwrite the
+    // ring and keep the G that drains busy. Other CPUs steal the Gs that wait here.
     let deadline_ns = door::now_ns() + SETTLE_NS;
     while run::busy() > 1 && door::now_ns() < deadline_ns {
         arch::relax();
@@ -347,6 +335,14 @@ mod tests {
     /// A CPU on which no G runs, with this number of switches.
     fn switched(switches: u64) -> PInfo {
         PInfo { switches, halts: 2 * switches, ..PInfo::default() }
+    }
+
+    #[test]
+    fn an_event_may_be_recorded_where_a_device_readies_a_g() {
+        let device = IrqLock::at(Level::Poll, ());
+        let _held = device.lock();
+        drop(DRAINER.lock());
+        drop(NAMES.lock());
     }
 
     #[test]

@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn reader_and_writer_give_every_kind_the_same_number() {
-        for kind in Kind::ALL {
+        for &kind in Kind::ALL {
             let theirs = ::trace::wire::Kind::from_number(kind as u8).expect("known there");
             assert_eq!(format!("{theirs:?}"), format!("{kind:?}"));
         }

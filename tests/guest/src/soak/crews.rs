@@ -216,7 +216,7 @@ fn disk(_: u64) {
         bytes.iter().fold(0u64, |sum, &byte| sum * 31 % 1_000_003 + u64::from(byte))
     };
     let polled = go(move || sum(fs::read(FILE).expect("a file")));
-    let blocked = go(move || sum(fs::read_blocking(FILE).expect("a file")));
+    let blocked = go(move || sum(blocking(|| fs::read(FILE)).expect("a file")));
     assert_eq!(polled.join(), blocked.join());
 }
 

@@ -65,7 +65,7 @@ fn a_spinner_that_never_arrives_lets_nobody_barge_past_the_hungry() {
             let (lock, inside) = (&lock, &inside);
             s.spawn(move || {
                 // With a limit: a lock that was freed instead of handed off wakes no waiter.
-                let _guard = lock.lock_timeout(Duration::from_secs(60)).unwrap();
+                let _guard = lock.lock_until(Duration::from_secs(60)).unwrap();
                 inside.fetch_add(1, Ordering::Relaxed);
                 until(|| may_leave.load(Ordering::Relaxed));
             });
@@ -106,9 +106,9 @@ fn a_waiter_that_times_out_leaves_no_trace() {
     let lock = Mutex::new(0);
     let held = lock.lock().unwrap();
     thread::scope(|s| {
-        let timed_out = s.spawn(|| lock.lock_timeout(SHORT).is_err());
+        let timed_out = s.spawn(|| lock.lock_until(SHORT).is_err());
         assert!(timed_out.join().unwrap());
-        let patient = s.spawn(|| *lock.lock_timeout(LONG).unwrap() += 1);
+        let patient = s.spawn(|| *lock.lock_until(LONG).unwrap() += 1);
         until(|| lock.queued_ever() == 2);
         drop(held);
         patient.join().unwrap();
@@ -125,8 +125,8 @@ fn a_timeout_in_the_middle_keeps_the_queue_whole() {
         for i in 0..5 {
             let served = &served;
             let waiter = s.spawn(move || match i {
-                1 | 3 => served.lock_timeout(Duration::from_millis(1)).is_err(),
-                _ => served.lock_timeout(LONG).map(|mut served| served.push(i)).is_err(),
+                1 | 3 => served.lock_until(Duration::from_millis(1)).is_err(),
+                _ => served.lock_until(LONG).map(|mut served| served.push(i)).is_err(),
             });
             until(|| served.queued_ever() == i + 1);
             if i % 2 == 1 {
@@ -148,7 +148,7 @@ fn timeouts_that_race_with_unlocks_lose_no_wake_up() {
     on_threads(4, |i| {
         for round in 0..rounds(500) {
             let limit = Duration::from_nanos((round * 37 % 3000) as u64);
-            let guard = if i == 0 { lock.lock().ok() } else { lock.lock_timeout(limit).ok() };
+            let guard = if i == 0 { lock.lock().ok() } else { lock.lock_until(limit).ok() };
             if let Some(mut guard) = guard {
                 *guard += 1;
                 taken.fetch_add(1, Ordering::Relaxed);
@@ -169,8 +169,8 @@ fn a_panic_with_the_lock_held_poisons_it_until_cleared() {
     });
     assert!(lock.is_poisoned());
     assert_eq!(*lock.lock().unwrap_err().into_inner(), 1);
-    assert!(matches!(lock.try_lock(), Err(TryLockError::Poisoned(_))));
-    assert!(matches!(lock.lock_timeout(LONG), Err(LockTimeoutError::Poisoned(_))));
+    assert!(matches!(lock.try_lock(), Err(LockError::Poisoned(_))));
+    assert!(matches!(lock.lock_until(LONG), Err(LockError::Poisoned(_))));
     lock.clear_poison();
     assert!(lock.lock().is_ok());
 }
@@ -259,8 +259,8 @@ fn the_lock_of_one_that_is_gone_never_opens_again() {
         crate::run::door::abandon_locks(crate::run::door::current_id());
     });
     for _ in 0..3 {
-        assert!(matches!(lock.try_lock(), Err(TryLockError::Abandoned)));
-        assert!(matches!(lock.lock_timeout(LONG), Err(LockTimeoutError::Abandoned)));
+        assert!(matches!(lock.try_lock(), Err(LockError::Abandoned)));
+        assert!(matches!(lock.lock_until(LONG), Err(LockError::Abandoned)));
         assert!(matches!(lock.lock(), Err(LockError::Abandoned)));
         lock.clear_poison();
         assert!(lock.is_poisoned(), "that cannot be cleared");
@@ -301,8 +301,8 @@ fn an_abandoned_lock_has_no_guard_to_give() {
 fn a_lock_that_was_leaked_by_one_that_has_ended_stays_taken() {
     let lock = Mutex::new(1);
     on_threads(1, |_| std::mem::forget(lock.lock()));
-    assert!(matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
-    assert!(lock.lock_timeout(SHORT).is_err());
+    assert!(matches!(lock.try_lock(), Err(LockError::Held)));
+    assert!(lock.lock_until(SHORT).is_err());
 }
 
 #[test]

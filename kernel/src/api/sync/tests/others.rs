@@ -47,9 +47,9 @@ fn permits_go_to_who_came_first_however_many_it_wants() {
 fn a_large_request_that_gives_up_lets_the_small_ones_behind_it_through() {
     let gate = Semaphore::new(1);
     thread::scope(|s| {
-        let large = s.spawn(|| gate.acquire_timeout(5, Duration::from_millis(20)));
+        let large = s.spawn(|| gate.acquire_until(5, Duration::from_millis(20)));
         until(|| gate.queued_ever() == 1);
-        let small = s.spawn(|| gate.acquire_timeout(1, LONG));
+        let small = s.spawn(|| gate.acquire_until(1, LONG));
         assert_eq!(large.join().unwrap(), Err(TimedOut));
         assert_eq!(small.join().unwrap(), Ok(()));
     });
@@ -75,7 +75,7 @@ fn permits_are_neither_lost_nor_made_when_timeouts_race_with_releases() {
         for round in 0..rounds(500) {
             let limit = Duration::from_nanos((round * 37 % 3000) as u64);
             let n = 1 + (i + round) % 3;
-            if gate.acquire_timeout(n, limit).is_ok() {
+            if gate.acquire_until(n, limit).is_ok() {
                 thread::yield_now();
                 gate.release(n);
             }
@@ -174,7 +174,7 @@ fn a_ticket_is_done_even_if_its_g_panics() {
         let _ticket = ticket;
         panic_quietly();
     });
-    assert_eq!(group.wait_timeout(SHORT), Err(TimedOut));
+    assert_eq!(group.wait_until(SHORT), Err(TimedOut));
     drop(second);
     group.wait();
 }
@@ -211,7 +211,7 @@ fn who_waits_for_a_call_that_panics_is_told() {
 
 #[test]
 fn waiting_for_what_nobody_does_ends_by_its_limit() {
-    assert_eq!(Once::new().wait_timeout(SHORT), Err(TimedOut));
+    assert_eq!(Once::new().wait_until(SHORT), Err(TimedOut));
 }
 
 #[test]
@@ -250,14 +250,14 @@ fn whoever_may_wait_says_so_also_with_a_limit() {
     let (group, once) = (WaitGroup::new(), Once::new());
     let calls: [(&str, &dyn Fn()); 10] = [
         ("lock", &|| drop(lock.lock())),
-        ("lock_timeout", &|| drop(lock.lock_timeout(LONG))),
+        ("lock_until", &|| drop(lock.lock_until(LONG))),
         ("read", &|| drop(shared.read())),
-        ("read_timeout", &|| drop(shared.read_timeout(LONG))),
+        ("read_until", &|| drop(shared.read_until(LONG))),
         ("write", &|| drop(shared.write())),
-        ("write_timeout", &|| drop(shared.write_timeout(LONG))),
+        ("write_until", &|| drop(shared.write_until(LONG))),
         ("acquire", &|| free.acquire(1)),
-        ("acquire_timeout", &|| assert!(free.acquire_timeout(1, LONG).is_ok())),
-        ("wait_timeout", &|| assert!(group.wait_timeout(LONG).is_ok())),
+        ("acquire_until", &|| assert!(free.acquire_until(1, LONG).is_ok())),
+        ("wait_until", &|| assert!(group.wait_until(LONG).is_ok())),
         ("call_once", &|| once.call_once(|| ())),
     ];
     let kernels = crate::arch::lock::IrqLock::new(());

@@ -104,9 +104,9 @@ fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
     let lock = RwLock::new(());
     thread::scope(|s| {
         let _reading = lock.read().unwrap();
-        let writer = s.spawn(|| lock.write_timeout(Duration::from_millis(20)).is_err());
+        let writer = s.spawn(|| lock.write_until(Duration::from_millis(20)).is_err());
         until(|| lock.queued_ever() == 1);
-        let reader = s.spawn(|| lock.read_timeout(LONG).is_ok());
+        let reader = s.spawn(|| lock.read_until(LONG).is_ok());
         assert!(writer.join().unwrap());
         assert!(reader.join().unwrap());
     });
@@ -122,8 +122,8 @@ fn timeouts_that_race_with_phases_lose_no_wake_up() {
             match i {
                 0 => *lock.write().unwrap() += 1,
                 1 => drop(lock.read().unwrap()),
-                2 => drop(lock.write_timeout(limit)),
-                _ => drop(lock.read_timeout(limit)),
+                2 => drop(lock.write_until(limit)),
+                _ => drop(lock.read_until(limit)),
             }
         }
     });
@@ -143,7 +143,7 @@ fn a_writer_that_panics_poisons_and_a_reader_does_not() {
         panic_quietly();
     });
     assert_eq!(*lock.read().unwrap_err().into_inner(), 1);
-    assert!(matches!(lock.try_write(), Err(TryLockError::Poisoned(_))));
+    assert!(matches!(lock.try_write(), Err(LockError::Poisoned(_))));
     lock.clear_poison();
     assert!(lock.write().is_ok());
     assert!(lock.try_read().is_ok());
@@ -185,10 +185,10 @@ fn the_lock_of_a_writer_that_is_gone_never_opens_again() {
     for _ in 0..2 {
         assert!(matches!(lock.read(), Err(LockError::Abandoned)));
         assert!(matches!(lock.write(), Err(LockError::Abandoned)));
-        assert!(matches!(lock.try_read(), Err(TryLockError::Abandoned)));
-        assert!(matches!(lock.try_write(), Err(TryLockError::Abandoned)));
-        assert!(matches!(lock.read_timeout(LONG), Err(LockTimeoutError::Abandoned)));
-        assert!(matches!(lock.write_timeout(LONG), Err(LockTimeoutError::Abandoned)));
+        assert!(matches!(lock.try_read(), Err(LockError::Abandoned)));
+        assert!(matches!(lock.try_write(), Err(LockError::Abandoned)));
+        assert!(matches!(lock.read_until(LONG), Err(LockError::Abandoned)));
+        assert!(matches!(lock.write_until(LONG), Err(LockError::Abandoned)));
         lock.clear_poison();
         assert!(lock.is_poisoned(), "that cannot be cleared");
     }
@@ -204,6 +204,6 @@ fn a_reader_that_is_gone_keeps_writers_out_and_no_reader() {
         crate::run::door::abandon_locks(crate::run::door::current_id());
     });
     assert_eq!(lock.read().map(|value| *value).ok(), Some(1));
-    assert!(matches!(lock.try_write(), Err(TryLockError::WouldBlock)));
-    assert!(matches!(lock.write_timeout(SHORT), Err(LockTimeoutError::TimedOut)));
+    assert!(matches!(lock.try_write(), Err(LockError::Held)));
+    assert!(matches!(lock.write_until(SHORT), Err(LockError::Held)));
 }

@@ -1,19 +1,20 @@
-//! FADT and HPET: clocks to calibrate against, the power button, and the ways to switch off and
-//! to reset.
+//! FADT and HPET: clocks to calibrate against, the power button, and the ways to switch off and to
+//! reset.
 //!
 //! Only addresses are read here; whether the device behind one works is for its driver to find out,
 //! within a bound.
 
 use super::power_button::PowerButton;
-use super::tables::{HEADER_BYTES, little_endian};
+use super::tables::layout;
+use ::acpi::address::RawGenericAddress;
+use ::acpi::sdt::ExtendedField;
 use ::acpi::sdt::fadt::Fadt;
 use ::acpi::sdt::hpet::HpetTable;
-use core::mem::{offset_of, size_of};
+use core::mem::offset_of;
 
-/// The HPET table has one size.
 pub(super) const HPET_MIN_BYTES: usize = size_of::<HpetTable>();
 /// The FADT of ACPI 1.0; later ones only added to its end.
-pub(super) const FADT_MIN_BYTES: usize = 116;
+pub(super) const FADT_MIN_BYTES: usize = offset_of!(Fadt, reset_reg);
 
 /// What the FADT says that we can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,7 +23,7 @@ pub struct FixedHardware {
     pub pm_timer: Option<(u16, u32)>,
     /// The port and the byte that reset the machine.
     pub reset: Option<(u16, u8)>,
-    /// The ports and the words that switch the machine off. Few machines have two.
+    /// The ports and the words that switch the machine off: PM1a's, and PM1b's on few machines.
     pub power_off: [Option<(u16, u16)>; 2],
     /// The power button, if it is fixed hardware.
     pub power_button: Option<PowerButton>,
@@ -32,119 +33,99 @@ pub struct FixedHardware {
 const SYSTEM_MEMORY: u8 = 0;
 const SYSTEM_IO: u8 = 1;
 
-/// Bits of the FADT's flags: the button is a device of the DSDT's; the PM timer has 32 bits; there
-/// is a reset register; there is no fixed hardware.
-const BUTTON_IN_AML: u64 = 1 << 4;
-const TIMER_32_BITS: u64 = 1 << 8;
-const HAS_RESET: u64 = 1 << 10;
-const HARDWARE_REDUCED: u64 = 1 << 20;
-
 /// The address of the registers, from a validated HPET table of at least [`HPET_MIN_BYTES`].
 pub(super) fn read_hpet(table: &[u8]) -> Option<u64> {
-    let at = offset_of!(HpetTable, base_address);
-    let address = little_endian(&table[at + 4..at + 12]);
-    (table[at] == SYSTEM_MEMORY && address != 0).then_some(address)
+    // SAFETY: whole numbers.
+    let RawGenericAddress { address_space, address, .. } =
+        unsafe { layout::<HpetTable>(table) }.base_address;
+    (address_space == SYSTEM_MEMORY && address != 0).then_some(address)
 }
 
-/// A FADT at its full length. Fields that an older table does not have read as zero, which means
-/// "not there" for each of them.
-struct Fields([u8; size_of::<Fadt>()]);
-
-impl Fields {
-    fn number(&self, at: usize, len: usize) -> u64 {
-        little_endian(&self.0[at..at + len])
-    }
-
-    /// A port: from the wide field if it is in use, else from the old one.
-    fn port(&self, narrow: usize, wide: usize) -> Option<u16> {
-        let port = match (self.0[wide], self.number(wide + 4, 8)) {
-            (_, 0) => self.number(narrow, 4),
-            (SYSTEM_IO, port) => port,
-            _ => return None,
-        };
-        u16::try_from(port).ok().filter(|port| *port != 0)
-    }
-}
-
-/// Reads a validated FADT of at least [`FADT_MIN_BYTES`]. `dsdt` loads the DSDT from an address.
+/// Reads a validated FADT of at least [`FADT_MIN_BYTES`]. Fields that an older table does not have
+/// are zero, which means "not there" for each of them. `dsdt` loads the DSDT from an address.
 pub(super) fn read_fadt<'m>(
     table: &[u8],
     dsdt: impl FnOnce(u64) -> Option<&'m [u8]>,
 ) -> FixedHardware {
-    let mut fadt = Fields([0; _]);
-    let len = table.len().min(fadt.0.len());
-    fadt.0[..len].copy_from_slice(&table[..len]);
-    let flags = fadt.number(offset_of!(Fadt, flags), 4);
-
+    // SAFETY: whole numbers.
+    let fadt = unsafe { layout::<Fadt>(table) };
+    let flags = fadt.flags;
     // One in memory or PCI space is rare, and then the chipset's port is there too (`exit`).
-    let at = offset_of!(Fadt, reset_reg);
-    let has_port = flags & HAS_RESET != 0 && fadt.0[at] == SYSTEM_IO;
-    let port = u16::try_from(fadt.number(at + 4, 8)).ok().filter(|port| has_port && *port != 0);
-    let reset = port.map(|port| (port, fadt.0[offset_of!(Fadt, reset_value)]));
-    if flags & HARDWARE_REDUCED != 0 {
+    let RawGenericAddress { address_space, address, .. } = fadt.reset_reg;
+    let has_port = flags.supports_system_reset_via_fadt() && address_space == SYSTEM_IO;
+    let port = u16::try_from(address).ok().filter(|port| has_port && *port != 0);
+    let reset = port.map(|port| (port, fadt.reset_value));
+    if flags.system_is_hw_reduced_acpi() {
         return FixedHardware { reset, ..FixedHardware::default() };
     }
 
-    let mask = if flags & TIMER_32_BITS != 0 { u32::MAX } else { 0xff_ffff };
-    let pm_timer = fadt.port(offset_of!(Fadt, pm_timer_block), offset_of!(Fadt, x_pm_timer_block));
+    let mask = if flags.pm_timer_is_32_bit() { u32::MAX } else { 0xff_ffff };
     let control = [
-        fadt.port(offset_of!(Fadt, pm1a_control_block), offset_of!(Fadt, x_pm1a_control_block)),
-        fadt.port(offset_of!(Fadt, pm1b_control_block), offset_of!(Fadt, x_pm1b_control_block)),
+        port_in(fadt.pm1a_control_block, fadt.x_pm1a_control_block),
+        port_in(fadt.pm1b_control_block, fadt.x_pm1b_control_block),
     ];
-    let at = match fadt.number(offset_of!(Fadt, x_dsdt_address), 8) {
-        0 => fadt.number(offset_of!(Fadt, dsdt_address), 4),
-        wide => wide,
-    };
-    let [off_a, off_b] = dsdt(at).and_then(read_soft_off).map_or([None; 2], |off| off.map(Some));
+    let at = wide(fadt.x_dsdt_address);
+    let at = if at != 0 { at } else { fadt.dsdt_address.into() };
+    let off = dsdt(at).and_then(read_soft_off);
     FixedHardware {
-        pm_timer: pm_timer.map(|port| (port, mask)),
+        pm_timer: port_in(fadt.pm_timer_block, fadt.x_pm_timer_block).map(|port| (port, mask)),
         reset,
-        power_off: [control[0].zip(off_a), control[1].zip(off_b)],
-        power_button: control[0].and_then(|control| power_button(&fadt, flags, control)),
+        power_off: [0, 1].map(|i| control[i].zip(off.map(|words| words[i]))),
+        power_button: control[0].and_then(|control| power_button(&fadt, control)),
     }
 }
 
-/// The ports of the power button. They are written to while the machine runs, so what
-/// cannot be right is refused: then there is no button.
-fn power_button(fadt: &Fields, flags: u64, control: u16) -> Option<PowerButton> {
-    /// The port for commands to the firmware, in all chipsets of PCs.
-    const COMMAND_PORT: u16 = 0xb2;
-    let line = fadt.number(offset_of!(Fadt, sci_interrupt), 2);
-    let half = u16::from(fadt.0[offset_of!(Fadt, pm1_event_length)] / 2);
-    let is_sound = (1..16).contains(&line) && (2..=4).contains(&half) && is_acpi_port(control);
-    if flags & BUTTON_IN_AML != 0 || !is_sound {
-        return None;
-    }
-    let events = [
-        (offset_of!(Fadt, pm1a_event_block), offset_of!(Fadt, x_pm1a_event_block)),
-        (offset_of!(Fadt, pm1b_event_block), offset_of!(Fadt, x_pm1b_event_block)),
-    ];
-    let events = events.map(|(narrow, wide)| {
-        let status = fadt.port(narrow, wide)?;
-        let enable = status.checked_add(half)?;
-        (is_acpi_port(status) && is_acpi_port(enable)).then_some((status, enable))
-    });
-    events[0]?;
-    let command = fadt.number(offset_of!(Fadt, smi_cmd_port), 4);
-    let handover = match (command, fadt.0[offset_of!(Fadt, acpi_enable)]) {
+/// The power button. Its ports are written to while the machine runs, so a table that names ports
+/// of other devices is not believed: then there is no button.
+fn power_button(fadt: &Fadt, control: u16) -> Option<PowerButton> {
+    const COMMAND_PORT: u32 = 0xb2; // for commands to the firmware, in all chipsets of PCs
+    let handover = match (fadt.smi_cmd_port, fadt.acpi_enable) {
         (0, _) | (_, 0) => None,
-        (port, value) if port == u64::from(COMMAND_PORT) => Some((COMMAND_PORT, value)),
+        (COMMAND_PORT, value) => Some((COMMAND_PORT as u16, value)),
         _ => return None,
     };
-    Some(PowerButton { line: line as u8, events, control, handover })
+    let line = u8::try_from(fadt.sci_interrupt).ok().filter(|line| (1..16).contains(line))?;
+    let half = Some(fadt.pm1_event_length / 2).filter(|half| (2..=4).contains(half))?;
+    let pair = |narrow, wide| {
+        let status = port_in(narrow, wide)?;
+        let enable = status.checked_add(half.into())?;
+        (is_acpi_port(status) && is_acpi_port(enable)).then_some((status, enable))
+    };
+    let first = pair(fadt.pm1a_event_block, fadt.x_pm1a_event_block)?;
+    let second = pair(fadt.pm1b_event_block, fadt.x_pm1b_event_block);
+    let is_fixed = !{ fadt.flags }.power_button_is_control_method() && is_acpi_port(control);
+    is_fixed.then_some(PowerButton { line, events: [Some(first), second], control, handover })
 }
 
-/// Whether a chipset may have a register of ACPI's at this port: the ports below 0x400
-/// are those of old devices, and those around 0xcf8 lead to PCI and reset the machine.
+/// Whether a chipset may have a register of ACPI's at this port: the ports below 0x400 are those of
+/// old devices, and those around 0xcf8 lead to PCI and reset the machine.
 fn is_acpi_port(port: u16) -> bool {
     port >= 0x400 && !(0xcf0..0xd00).contains(&port) && port.is_multiple_of(2)
 }
 
-/// Finds the sleep type of S5 (ACPI 6.5, 4.8.3.2 and 7.4.2) in a validated DSDT. Gives the words
+/// A field that later revisions added; zero in others, whatever the table says of its revision.
+fn wide<T: Copy>(field: ExtendedField<T, 2>) -> T {
+    // SAFETY: `layout` has filled all fields.
+    unsafe { field.access(2) }.expect("of this revision")
+}
+
+/// A port: from the wide field if it is in use, else from the old one.
+fn port_in(narrow: u32, in_wide: ExtendedField<RawGenericAddress, 2>) -> Option<u16> {
+    let RawGenericAddress { address_space, address, .. } = wide(in_wide);
+    let port = match (address_space, address) {
+        (_, 0) => narrow.into(),
+        (SYSTEM_IO, port) => port,
+        _ => return None,
+    };
+    u16::try_from(port).ok().filter(|port| *port != 0)
+}
+
+/// Finds the sleep type of S5 (ACPI 6.5, 4.8.3.2 and 7.4.2) in a validated DSDT. Returns the words
 /// for the two control ports.
 ///
-/// The table is a program, which we do not run. But in all firmware that is known this value is a
-/// package of constants, `Name (\_S5, Package () { a, b, .. })`, so its bytes are looked for.
+/// The DSDT is bytecode, which the kernel does not run. In all known firmware the value is a
+/// package of constants, `Name (\_S5, Package () { a, b, .. })`, so the function searches for its
+/// bytes.
 fn read_soft_off(dsdt: &[u8]) -> Option<[u16; 2]> {
     const NAME: u8 = 0x08;
     const ROOT: u8 = b'\\';
@@ -172,10 +153,6 @@ fn constant(code: &[u8]) -> Option<(u8, &[u8])> {
         _ => None,
     }
 }
-
-const _: () = assert!(offset_of!(Fadt, reset_reg) == FADT_MIN_BYTES);
-const _: () = assert!(offset_of!(Fadt, x_pm_timer_block) == 208);
-const _: () = assert!(HPET_MIN_BYTES == HEADER_BYTES + 20);
 
 #[cfg(test)]
 mod tests {

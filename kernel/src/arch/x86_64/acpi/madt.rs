@@ -6,20 +6,19 @@
 //! the allocator has no use for it.
 
 use super::tables::{HEADER_BYTES, little_endian, sound_entries};
-use super::{DEFAULT_LOCAL_APIC, Firmware, Report};
+use super::{DEFAULT_LOCAL_APIC, Firmware};
 use crate::arch::MAX_CPUS;
 use crate::arch::x86_64::irq::apic::{Lint, LocalNmi, Polarity, Trigger};
 use crate::arch::x86_64::irq::ioapic::Wiring;
 use ::acpi::platform::interrupt::IoApic;
 use ::acpi::sdt::madt::{
     InterruptSourceOverrideEntry, IoApicEntry, LocalApicAddressOverrideEntry, LocalApicEntry,
-    LocalApicNmiEntry, LocalX2ApicEntry, Madt, MadtEntry, NmiSourceEntry, X2ApicNmiEntry,
-    parse_mps_inti_flags,
+    LocalApicNmiEntry, LocalX2ApicEntry, Madt, MadtEntry, X2ApicNmiEntry, parse_mps_inti_flags,
 };
 use alloc::format;
 use alloc::vec::Vec;
 use core::pin::Pin;
-use log::Level::{self, Info, Warn};
+use log::Level::Info;
 
 /// Header, local APIC address, flags.
 pub(super) const MADT_MIN_BYTES: usize = size_of::<Madt>();
@@ -36,18 +35,16 @@ const ENABLED: u32 = 1 << 0;
 const ALL_CPUS: u32 = u32::MAX;
 
 /// The kinds of MADT entry that are read, with the sizes of the crate's layouts.
-const MADT_KINDS: [(u8, usize); 8] = [
+const MADT_KINDS: [(u8, usize); 7] = [
     (0x0, size_of::<LocalApicEntry>()),
     (0x1, size_of::<IoApicEntry>()),
     (0x2, size_of::<InterruptSourceOverrideEntry>()),
-    (0x3, size_of::<NmiSourceEntry>()),
     (0x4, size_of::<LocalApicNmiEntry>()),
     (0x5, size_of::<LocalApicAddressOverrideEntry>()),
     (0x9, size_of::<LocalX2ApicEntry>()),
     (0xa, size_of::<X2ApicNmiEntry>()),
 ];
 
-/// A CPU that may be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuEntry {
     /// The address of interrupts to this CPU. Sparse, and not in any order.
@@ -66,24 +63,24 @@ impl CpuEntry {
 }
 
 /// Reads a validated MADT of at least [`MADT_MIN_BYTES`].
-pub(super) fn read(table: &[u8], to: &mut Firmware, report: &mut Report) {
+pub(super) fn read(table: &[u8], to: &mut Firmware) {
     let mut sound = table[..MADT_MIN_BYTES].to_vec();
-    sound.extend(sound_entries(table, "APIC", MADT_MIN_BYTES, &MADT_KINDS, report).flatten());
+    sound.extend(sound_entries(table, "APIC", MADT_MIN_BYTES, &MADT_KINDS, to).flatten());
     let length = sound.len() as u32;
     sound[4..8].copy_from_slice(&length.to_le_bytes());
     // SAFETY: the layout has no padding, no alignment and no invalid values.
     let madt = unsafe { &*sound.as_ptr().cast::<Madt>() };
-    // SAFETY: the crate walks `length` bytes from its beginning, all in `sound`, which is not moved;
-    // each entry is in them as a whole, and is as long as the layout of its kind.
+    // SAFETY: the crate walks `length` bytes from its beginning, all in `sound`, which is not
+    // moved; each entry is in them as a whole, and is as long as the layout of its kind.
     let madt = unsafe { Pin::new_unchecked(madt) };
     to.local_apic = madt.local_apic_address.into();
     for entry in madt.entries() {
         match entry {
             MadtEntry::LocalApic(e) => {
-                add_cpu(widen(e.apic_id), e.processor_id.into(), e.flags, to, report);
+                add_cpu(widen(e.apic_id), e.processor_id.into(), e.flags, to);
             }
             MadtEntry::LocalX2Apic(e) => {
-                add_cpu(e.x2apic_id, e.processor_uid, e.flags, to, report);
+                add_cpu(e.x2apic_id, e.processor_uid, e.flags, to);
             }
             MadtEntry::IoApic(e) => {
                 let io_apic = IoApic {
@@ -91,25 +88,24 @@ pub(super) fn read(table: &[u8], to: &mut Firmware, report: &mut Report) {
                     address: e.io_apic_address,
                     global_system_interrupt_base: e.global_system_interrupt_base,
                 };
-                report.push(&mut to.io_apics, MAX_IO_APICS, io_apic, "I/O APICs beyond the limit");
-            }
-            MadtEntry::InterruptSourceOverride(e) => {
-                let wiring = wiring(e.global_system_interrupt, e.flags, report);
-                match to.isa_overrides.get_mut(usize::from(e.irq)) {
-                    Some(known) if known.is_none() => *known = Some(wiring),
-                    Some(_) => report.skip(Warn, "APIC", "second overrides of an ISA line"),
-                    None => report.skip(Warn, "APIC", "overrides of lines that ISA does not have"),
+                match to.io_apics.len() < MAX_IO_APICS {
+                    true => to.io_apics.push(io_apic),
+                    false => to.skip("APIC", "I/O APICs beyond the limit"),
                 }
             }
-            MadtEntry::NmiSource(e) => {
-                let wiring = wiring(e.global_system_interrupt, e.flags, report);
-                report.push(&mut to.nmi_sources, MAX_NMIS, wiring, "NMI sources beyond the limit");
+            MadtEntry::InterruptSourceOverride(e) => {
+                let wiring = wiring(e.global_system_interrupt, e.flags, to);
+                match to.isa_overrides.get_mut(usize::from(e.irq)) {
+                    Some(known) if known.is_none() => *known = Some(wiring),
+                    Some(_) => to.skip("APIC", "second overrides of an ISA line"),
+                    None => to.skip("APIC", "overrides of lines that ISA does not have"),
+                }
             }
             MadtEntry::LocalApicNmi(e) => {
-                add_nmi(widen(e.processor_id), e.nmi_line, e.flags, to, report);
+                add_nmi(widen(e.processor_id), e.nmi_line, e.flags, to);
             }
             MadtEntry::X2ApicNmi(e) => {
-                add_nmi(e.processor_uid, e.nmi_line, e.flags, to, report);
+                add_nmi(e.processor_uid, e.nmi_line, e.flags, to);
             }
             MadtEntry::LocalApicAddressOverride(e) => to.local_apic = e.local_apic_address,
             _ => {} // not among MADT_KINDS
@@ -120,65 +116,55 @@ pub(super) fn read(table: &[u8], to: &mut Firmware, report: &mut Report) {
     }
     let CpuEntry { apic_id, acpi_uid, .. } = to.cpus[0];
     if acpi_uid.is_none() {
-        report.warn(format!("the MADT does not list the boot CPU (APIC id {apic_id}) as enabled"));
+        to.warn(format!("the MADT does not list the boot CPU (APIC id {apic_id}) as enabled"));
     }
 }
 
-/// An id of 8 bits as one of 32 bits.
 fn widen(id: u8) -> u32 {
     if id == 0xff { ALL_CPUS } else { id.into() }
 }
 
-impl Report {
-    /// Appends `item` to a list of at most `limit`; one more is skipped.
-    fn push<T>(&mut self, list: &mut Vec<T>, limit: usize, item: T, what: &'static str) {
-        match list.len() < limit {
-            true => list.push(item),
-            false => self.skip(Warn, "APIC", what),
-        }
-    }
-}
-
 /// Reserved values of polarity and trigger are read as "same as the bus".
-fn wiring(gsi: u32, flags: u16, report: &mut Report) -> Wiring {
+fn wiring(gsi: u32, flags: u16, to: &mut Firmware) -> Wiring {
     let (polarity, trigger) = parse_mps_inti_flags(flags).unwrap_or_else(|_| {
-        report.skip(Warn, "APIC", "reserved values of polarity or trigger");
+        to.skip("APIC", "reserved values of polarity or trigger");
         (Polarity::SameAsBus, Trigger::SameAsBus)
     });
     Wiring { gsi, polarity, trigger }
 }
 
-fn add_nmi(uid: u32, lint: u8, flags: u16, firmware: &mut Firmware, report: &mut Report) {
+fn add_nmi(uid: u32, lint: u8, flags: u16, to: &mut Firmware) {
     let lint = match lint {
         0 => Lint::Lint0,
         1 => Lint::Lint1,
-        _ => return report.skip(Warn, "APIC", "NMI pins that no CPU has"),
+        _ => return to.skip("APIC", "NMI pins that no CPU has"),
     };
     let uid = Some(uid).filter(|uid| *uid != ALL_CPUS);
-    let nmi = (uid, LocalNmi { lint, polarity: wiring(0, flags, report).polarity });
+    let nmi = (uid, LocalNmi { lint, polarity: wiring(0, flags, to).polarity });
     // Firmware that lists CPUs in both kinds of entry lists their pins in both kinds.
-    if !firmware.local_nmis.contains(&nmi) {
-        report.push(&mut firmware.local_nmis, MAX_NMIS, nmi, "NMI pins beyond the limit");
+    if to.local_nmis.len() < MAX_NMIS && !to.local_nmis.contains(&nmi) {
+        to.local_nmis.push(nmi);
     }
 }
 
 /// Adds a CPU that may be started, and is not listed yet.
-fn add_cpu(apic_id: u32, uid: u32, flags: u32, to: &mut Firmware, report: &mut Report) {
+fn add_cpu(apic_id: u32, uid: u32, flags: u32, to: &mut Firmware) {
     let cpu = CpuEntry { apic_id, acpi_uid: Some(uid), node: None };
-    let mut skip = |level: Level, what| report.skip(level, "APIC", what);
-    match to.cpus.iter_mut().find(|known| known.apic_id == apic_id) {
-        _ if flags & ENABLED == 0 => skip(Info, "disabled CPUs"),
-        _ if apic_id == ALL_CPUS => skip(Warn, "CPUs with the broadcast APIC id"),
+    match to.cpus.iter().position(|known| known.apic_id == apic_id) {
+        _ if flags & ENABLED == 0 => to.notice(Info, "table APIC: disabled CPUs skipped".into()),
+        _ if apic_id == ALL_CPUS => to.skip("APIC", "CPUs with the broadcast APIC id"),
         // The boot CPU, which was in the list before its entry was met.
-        Some(boot) if boot.acpi_uid.is_none() => *boot = cpu,
-        Some(_) => skip(Info, "duplicate APIC ids"),
-        None => report.push(&mut to.cpus, MAX_CPUS, cpu, "CPUs beyond the limit"),
+        Some(0) if to.cpus[0].acpi_uid.is_none() => to.cpus[0] = cpu,
+        Some(_) => to.notice(Info, "table APIC: duplicate APIC ids skipped".into()),
+        None if to.cpus.len() < MAX_CPUS => to.cpus.push(cpu),
+        None => to.skip("APIC", "CPUs beyond the limit"),
     }
 }
 
-/// Reads a validated SRAT of at least [`SRAT_MIN_BYTES`] into `firmware`.
-pub(super) fn read_srat(table: &[u8], firmware: &mut Firmware, report: &mut Report) {
-    for entry in sound_entries(table, "SRAT", SRAT_MIN_BYTES, &[(0, 16), (2, 24)], report) {
+/// Reads a validated SRAT of at least [`SRAT_MIN_BYTES`].
+pub(super) fn read_srat(table: &[u8], to: &mut Firmware) {
+    let entries = sound_entries(table, "SRAT", SRAT_MIN_BYTES, &[(0, 16), (2, 24)], to);
+    for entry in entries.collect::<Vec<_>>() {
         let long = |at| little_endian(&entry[at..at + 4]) as u32;
         let (apic_id, node, flags) = match entry[0] {
             // A CPU with an id of 8 bits. The domain's upper bytes stand apart.
@@ -189,7 +175,7 @@ pub(super) fn read_srat(table: &[u8], firmware: &mut Firmware, report: &mut Repo
             _ => (long(8), long(4), long(12)),
         };
         // The first entry about a CPU counts, as in the MADT.
-        let cpu = firmware.cpus.iter_mut().find(|cpu| cpu.apic_id == apic_id);
+        let cpu = to.cpus.iter_mut().find(|cpu| cpu.apic_id == apic_id);
         if let Some(cpu) = cpu.filter(|_| flags & ENABLED != 0) {
             cpu.node.get_or_insert(node);
         }

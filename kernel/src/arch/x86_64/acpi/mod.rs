@@ -21,8 +21,8 @@
 //! - `AcpiTables` has no way to say "not mapped", subtracts the header's size from a length that it
 //!   has not checked, and reads the XSDT's 64-bit pointers, which lie at 4 modulo 8, with aligned
 //!   loads: `tables` finds and validates tables;
-//! - `InterruptModel` wants an `AcpiTables`, panics on a MADT without CPUs, gives up the whole table
-//!   for one bad entry, takes the first CPU for the boot CPU and has no polarity of NMI pins;
+//! - `InterruptModel` wants an `AcpiTables`, panics on a MADT without CPUs, gives up the whole
+//!   table for one bad entry, takes the first CPU for the boot CPU and has no polarity of NMI pins;
 //! - its SRAT entries have a 16-bit length where ACPI has 8, so all fields are one byte off;
 //! - the FADT's helpers multiply an 8-bit length by eight, and believe its revision.
 
@@ -48,6 +48,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt::Display;
 use log::Level;
 use tables::Tables;
 
@@ -67,22 +68,49 @@ pub struct Firmware {
     pub isa_overrides: [Option<Wiring>; ISA_LINES],
     /// Local APIC pins that are wired to NMI: of the CPU with this ACPI uid, or of all CPUs.
     pub local_nmis: Vec<(Option<u32>, LocalNmi)>,
-    /// I/O APIC inputs that are to be delivered as NMI.
-    pub nmi_sources: Vec<Wiring>,
     /// Physical address of the first HPET's registers.
     pub hpet: Option<u64>,
-    /// The fixed hardware that the FADT describes.
     pub fixed: FixedHardware,
-    /// What was odd, a line each; the caller logs it with this level.
-    pub notices: Vec<(Level, String)>,
+    /// What was odd, a line each, with its level and how often. The texts are few, whatever the
+    /// tables say: each names a table and a kind of mistake.
+    pub notices: Vec<(Level, String, usize)>,
 }
 
 impl Firmware {
-    /// The NMI pins of this CPU.
     pub fn local_nmis_of(&self, cpu: &CpuEntry) -> impl Iterator<Item = LocalNmi> {
         let uid = cpu.acpi_uid;
         let of_cpu = self.local_nmis.iter().filter(move |(of, _)| of.is_none() || *of == uid);
         of_cpu.map(|(_, nmi)| *nmi)
+    }
+
+    pub fn log_notices(&self) {
+        for (level, text, count) in &self.notices {
+            match count {
+                1 => log::log!(*level, "acpi: {text}"),
+                _ => log::log!(*level, "acpi: {text} ({count})"),
+            }
+        }
+    }
+
+    fn notice(&mut self, level: Level, text: String) {
+        match self.notices.iter_mut().find(|known| known.1 == text) {
+            Some(known) => known.2 += 1,
+            None => self.notices.push((level, text, 1)),
+        }
+    }
+
+    fn warn(&mut self, text: impl Into<String>) {
+        self.notice(Level::Warn, text.into());
+    }
+
+    /// A table cannot be used, and is treated as missing.
+    fn ignored(&mut self, table: &str, why: &str) {
+        self.warn(format!("table {table} ignored: {why}"));
+    }
+
+    /// An entry of `table` is not used.
+    fn skip(&mut self, table: &str, what: impl Display) {
+        self.warn(format!("table {table}: {what} skipped"));
     }
 }
 
@@ -96,70 +124,23 @@ pub fn read<'a>(
     overrides: Overrides<'a>,
     boot_apic_id: u32,
 ) -> Firmware {
-    let mut report = Report::default();
     let mut firmware = Firmware {
         cpus: vec![CpuEntry { apic_id: boot_apic_id, acpi_uid: None, node: None }],
         local_apic: DEFAULT_LOCAL_APIC,
         ..Firmware::default()
     };
-    let tables = Tables::locate(rsdp, memory, overrides, &mut report);
-    match tables.find("APIC", madt::MADT_MIN_BYTES, &mut report) {
-        Some(table) => madt::read(&table, &mut firmware, &mut report),
-        None => report.warn("no MADT: running on the boot CPU alone".into()),
+    let tables = Tables::locate(rsdp, memory, overrides, &mut firmware);
+    match tables.find("APIC", madt::MADT_MIN_BYTES, &mut firmware) {
+        Some(table) => madt::read(&table, &mut firmware),
+        None => firmware.warn("no MADT: running on the boot CPU alone"),
     }
-    if let Some(table) = tables.find("SRAT", madt::SRAT_MIN_BYTES, &mut report) {
-        madt::read_srat(&table, &mut firmware, &mut report);
+    if let Some(table) = tables.find("SRAT", madt::SRAT_MIN_BYTES, &mut firmware) {
+        madt::read_srat(&table, &mut firmware);
     }
-    let hpet = tables.find("HPET", fixed::HPET_MIN_BYTES, &mut report);
+    let hpet = tables.find("HPET", fixed::HPET_MIN_BYTES, &mut firmware);
     firmware.hpet = hpet.and_then(|table| fixed::read_hpet(&table));
-    if let Some(table) = tables.find("FACP", fixed::FADT_MIN_BYTES, &mut report) {
+    if let Some(table) = tables.find("FACP", fixed::FADT_MIN_BYTES, &mut firmware) {
         firmware.fixed = fixed::read_fadt(&table, |dsdt| tables.load(dsdt, "DSDT", 0).ok());
     }
-    firmware.notices = report.finish();
     firmware
-}
-
-/// The most notices of one boot: a table of nonsense must not fill the heap or the console.
-pub const MAX_NOTICES: usize = 64;
-
-/// Collects notices while tables are read.
-#[derive(Default)]
-struct Report {
-    notices: Vec<(Level, String)>,
-    /// What is counted instead of listed: level, table, what is skipped, and how many.
-    skipped: Vec<(Level, &'static str, &'static str, usize)>,
-}
-
-impl Report {
-    fn warn(&mut self, text: String) {
-        self.add(Level::Warn, text);
-    }
-
-    fn add(&mut self, level: Level, text: String) {
-        match self.notices.len() {
-            0..MAX_NOTICES => self.notices.push((level, text)),
-            MAX_NOTICES => self.notices.push((Level::Warn, "more notices, dropped".into())),
-            _ => {}
-        }
-    }
-
-    /// A table cannot be used, and is treated as missing.
-    fn ignored(&mut self, table: &str, why: &str) {
-        self.warn(format!("table {table} ignored: {why}"));
-    }
-
-    /// Counts one more entry of `table` that is not used.
-    fn skip(&mut self, level: Level, table: &'static str, what: &'static str) {
-        match self.skipped.iter_mut().find(|known| (known.1, known.2) == (table, what)) {
-            Some(known) => known.3 += 1,
-            None => self.skipped.push((level, table, what, 1)),
-        }
-    }
-
-    fn finish(mut self) -> Vec<(Level, String)> {
-        for (level, table, what, count) in core::mem::take(&mut self.skipped) {
-            self.add(level, format!("table {table}: {count} {what} skipped"));
-        }
-        self.notices
-    }
 }

@@ -1,101 +1,81 @@
-//! The power button: fixed hardware of ACPI (6.5, 4.8.3.1), told by the SCI.
+//! The power button: fixed hardware of ACPI (6.5, 4.8.3.1).
 //!
-//! A press sets a bit in the PM1 status register and, if the bit is set in the enable register too,
-//! pulls the line of the system control interrupt until the status is cleared.
-//! [`PowerButton::enable`] takes that line over from the firmware and enables the button alone;
-//! [`PowerButton::take_press`] is for the handler, in `drivers::power_button`.
-//!
-//! The FADT, which names the registers, may be wrong: `acpi::fixed` has refused what cannot be such
-//! a register, and each wait has a bound.
+//! A press sets a bit in the PM1 status register. If the bit is set in the PM1 enable register too,
+//! the interrupt line of ACPI (the SCI) is active until the status bit is cleared. The FADT names
+//! the registers and may be wrong: `acpi::fixed` has refused ports that cannot have them.
 
+use crate::arch::text_enum;
 use crate::arch::x86_64::cpu::ports::{Hardware, Ports};
-use crate::arch::x86_64::irq::pic;
-use crate::arch::x86_64::machine;
+use crate::arch::x86_64::{irq::pic, machine};
 
-/// Bit of the status and of the enable register.
-const PRESSED: u16 = 1 << 8;
-/// Bit of the control register: events go to the SCI, and not to the firmware.
-const SCI_ENABLED: u16 = 1 << 0;
-/// What a port reads where there is no device.
-const NOTHING: u16 = 0xffff;
-/// Looks for the firmware to hand over: each takes a microsecond, by a slow port.
-const HANDOVER_LOOKS: u32 = 1_000_000;
+const PRESSED: u16 = 1 << 8; // of the status and of the enable register
+const SCI_ENABLED: u16 = 1 << 0; // of the control register: events go to the SCI
+const NOTHING: u16 = 0xffff; // reads a port without a device
 
 /// The button of this machine, as the FADT describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PowerButton {
-    /// The ISA line of the system control interrupt.
+    /// The ISA line of the SCI.
     pub line: u8,
     /// Status and enable registers of 16 bits, one pair or two.
     pub(super) events: [Option<(u16, u16)>; 2],
-    /// The register that routes the events to the firmware or to the kernel.
     pub(super) control: u16,
-    /// The port and the byte by which the firmware is told to hand over, if it must be.
+    /// The port and the byte that make the firmware hand the events over, if it has them.
     pub(super) handover: Option<(u16, u8)>,
 }
 
-/// Why presses are not heard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotEnabled {
-    /// There is nothing at the ports that the FADT names.
-    NoRegisters,
-    /// The firmware keeps the events for itself.
-    NotHandedOver,
+text_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum NotEnabled {
+        NoRegisters => "no device at the ports that the FADT names",
+        NotHandedOver => "the firmware does not hand its events over",
+    }
 }
 
-/// The power button, if the FADT describes one.
 pub fn power_button() -> Option<PowerButton> {
     machine::fixed_hardware()?.power_button
 }
 
 impl PowerButton {
-    /// Has a press, and no other event, pull the line.
-    ///
-    /// # Errors
-    /// [`NotEnabled`]; nothing pulls the line then.
+    /// From here on a press, and no other PM1 event, activates the line; on an error none does.
     pub fn enable(&self) -> Result<(), NotEnabled> {
         self.enable_by(&Hardware)
     }
 
+    /// Whether it was pressed since the last call. It no longer activates the line.
+    pub fn take_press(&self) -> bool {
+        self.take_press_by(&Hardware)
+    }
+
     fn enable_by(&self, ports: &impl Ports) -> Result<(), NotEnabled> {
-        let events = || self.events.iter().flatten();
-        if events().any(|(status, _)| ports.inw(*status) == NOTHING) {
+        let events = || self.events.into_iter().flatten();
+        if events().any(|(status, _)| ports.inw(status) == NOTHING) {
             return Err(NotEnabled::NoRegisters);
         }
         let is_ours = || ports.inw(self.control) & SCI_ENABLED != 0;
         if !is_ours() {
             let (command, value) = self.handover.ok_or(NotEnabled::NotHandedOver)?;
             ports.outb(command, value);
-            let waited = (0..HANDOVER_LOOKS).any(|_| {
-                ports.outb(pic::DELAY, 0);
-                is_ours()
-            });
-            if !waited {
-                return Err(NotEnabled::NotHandedOver);
-            }
+            let wait_a_us = |_: &u32| ports.outb(pic::DELAY, 0);
+            let mut waits = (0..1_000_000).inspect(wait_a_us);
+            waits.find(|_| is_ours()).ok_or(NotEnabled::NotHandedOver)?;
         }
         for (status, enable) in events() {
-            ports.outw(*status, PRESSED); // a press from before the kernel does not count
-            ports.outw(*enable, PRESSED);
+            ports.outw(status, PRESSED); // a press from before the kernel does not count
+            ports.outw(enable, PRESSED);
         }
         Ok(())
     }
 
-    /// Whether it was pressed; the line is quiet then, and the next press is another.
-    pub fn take_press(&self) -> bool {
-        self.take_press_by(&Hardware)
-    }
-
     fn take_press_by(&self, ports: &impl Ports) -> bool {
-        let mut is_pressed = false;
-        for (port, _) in self.events.iter().flatten() {
-            let status = ports.inw(*port);
-            if status != NOTHING && status & PRESSED != 0 {
-                ports.outw(*port, PRESSED); // written as 1, a bit is cleared
-                is_pressed = true;
+        self.events.into_iter().flatten().any(|(port, _)| {
+            let status = ports.inw(port);
+            let is_pressed = status != NOTHING && status & PRESSED != 0;
+            if is_pressed {
+                ports.outw(port, PRESSED); // a bit that is written as 1 is cleared
             }
-        }
-        is_pressed
+            is_pressed
+        })
     }
 }
 

@@ -3,20 +3,17 @@
 //! From the RSDP to the XSDT (or the RSDT) to a table by its signature; each step is checked before
 //! the next one trusts it. What is inside a table is left to `madt` and `fixed`.
 
-use super::Report;
+use super::Firmware;
 use ::acpi::rsdp::Rsdp;
 use ::acpi::sdt::SdtHeader;
 use alloc::format;
 use alloc::vec::Vec;
-use core::mem::{offset_of, size_of};
+use core::mem::MaybeUninit;
 use log::Level;
 
 /// The longest table we believe: the MADT of 4096 CPUs, listed in both forms,
 /// is a tenth of it.
 const MAX_TABLE_BYTES: usize = 1 << 20;
-
-/// The most pointers we follow from a root table; real ones have 10 to 40.
-const MAX_ROOT_POINTERS: usize = 256;
 
 /// The first RSDP had so many bytes, under a checksum of their own.
 const RSDP_V1_BYTES: usize = 20;
@@ -24,7 +21,6 @@ const RSDP_V1_BYTES: usize = 20;
 /// Bytes that every table starts with.
 pub(super) const HEADER_BYTES: usize = size_of::<SdtHeader>();
 
-/// Why a table is ignored.
 const UNREADABLE: &str = "not all of it is readable";
 
 /// Gives so many bytes at a physical address, or `None` unless all of them can be read. The direct
@@ -51,53 +47,56 @@ pub unsafe fn direct_map<'a>(offset: u64, end: u64, phys: u64, len: usize) -> Op
 /// the firmware's table (and are validated like it), no bytes hide it.
 pub type Overrides<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
-/// All tables that the root table names, not yet validated.
+/// All tables that the root table points at, not yet validated.
 pub(super) struct Tables<'a> {
     memory: Memory<'a>,
     overrides: Overrides<'a>,
-    /// Signature and address of each.
-    index: Vec<([u8; 4], u64)>,
+    pointers: Vec<u64>,
 }
 
 /// A table of tables: its signature, its address (0: none), and the bytes of a pointer in it.
 type Root = (&'static str, u64, usize);
 
-/// The bytes of a table, or why it is ignored.
 type Checked<'a> = Result<&'a [u8], &'static str>;
 
 impl<'a> Tables<'a> {
-    /// Follows the RSDP. Without a usable one the index is empty, and overrides still work.
+    /// Follows the RSDP. Without a usable one there are no tables, and overrides still work.
     pub(super) fn locate(
         rsdp: Option<u64>,
         memory: Memory<'a>,
         overrides: Overrides<'a>,
-        report: &mut Report,
+        report: &mut Firmware,
     ) -> Self {
-        let mut tables = Tables { memory, overrides, index: Vec::new() };
+        let mut tables = Tables { memory, overrides, pointers: Vec::new() };
         match rsdp.map(|at| tables.roots(at)) {
-            Some(Ok(roots)) => tables.fill_index(roots, report),
+            Some(Ok(roots)) => tables.pointers = tables.follow(roots, report),
             Some(Err(why)) => report.ignored("RSDP", why),
-            None => report.warn("no RSDP: the firmware has no ACPI tables".into()),
+            None => report.warn("no RSDP: the firmware has no ACPI tables"),
         }
         tables
     }
 
     /// The first valid table of that signature, at least `min` bytes long.
-    pub(super) fn find(&self, signature: &str, min: usize, report: &mut Report) -> Option<Vec<u8>> {
-        let usable = |table: Checked<'_>, report: &mut Report| {
+    pub(super) fn find(
+        &self,
+        signature: &str,
+        min: usize,
+        report: &mut Firmware,
+    ) -> Option<Vec<u8>> {
+        let usable = |table: Checked<'_>, report: &mut Firmware| {
             table.map(<[u8]>::to_vec).map_err(|why| report.ignored(signature, why)).ok()
         };
         if let Some(bytes) = (self.overrides)(signature) {
             let how = if bytes.is_empty() { "hidden" } else { "replaced" };
-            report.add(Level::Info, format!("table {signature} {how} from outside"));
+            report.notice(Level::Info, format!("table {signature} {how} from outside"));
             let table = validate(signature, min, |len| bytes.get(..len));
             return if bytes.is_empty() { None } else { usable(table, report) };
         }
-        let mut named = self.index.iter().filter(|(name, _)| name == signature.as_bytes());
-        named.find_map(|(_, at)| usable(self.load(*at, signature, min), report))
+        let is_named = |at: &&u64| (self.memory)(**at, 4) == Some(signature.as_bytes());
+        let mut named = self.pointers.iter().filter(is_named);
+        named.find_map(|at| usable(self.load(*at, signature, min), report))
     }
 
-    /// The bytes of the table at `at`, validated.
     pub(super) fn load(&self, at: u64, signature: &str, min: usize) -> Checked<'a> {
         validate(signature, min, |len| (self.memory)(at, len))
     }
@@ -111,35 +110,26 @@ impl<'a> Tables<'a> {
         if sum(first) != 0 {
             return Err("bad checksum");
         }
-        let rsdt = little_endian(&first[offset_of!(Rsdp, rsdt_address)..]); // its last field
-
         // ACPI 2.0 added fields, under a second checksum; the old root is good without them.
         let whole = (self.memory)(at, size_of::<Rsdp>());
         let whole = whole.filter(|bytes| first[15] >= 2 && sum(bytes) == 0);
-        let xsdt = offset_of!(Rsdp, xsdt_address);
-        let xsdt = whole.map_or(0, |bytes| little_endian(&bytes[xsdt..xsdt + 8]));
-        Ok([("XSDT", xsdt, 8), ("RSDT", rsdt, 4)])
+        // SAFETY: whole numbers.
+        let rsdp = unsafe { layout::<Rsdp>(whole.unwrap_or(first)) };
+        Ok([("XSDT", rsdp.xsdt_address, 8), ("RSDT", rsdp.rsdt_address.into(), 4)])
     }
 
-    /// Enters signature and address of each table, from the first usable root.
-    fn fill_index(&mut self, roots: [Root; 2], report: &mut Report) {
+    fn follow(&self, roots: [Root; 2], report: &mut Firmware) -> Vec<u64> {
         for (signature, root, pointer_bytes) in roots.into_iter().filter(|root| root.1 != 0) {
-            let table = self.load(root, signature, 0).map_err(|why| report.ignored(signature, why));
-            let Ok(bytes) = table else { continue };
-            // Some firmware leaves unused pointers zero.
-            let pointers = bytes[HEADER_BYTES..].chunks_exact(pointer_bytes).map(little_endian);
-            for at in pointers.filter(|at| *at != 0) {
-                match (self.memory)(at, HEADER_BYTES).and_then(<[u8]>::first_chunk) {
-                    Some(name) if self.index.len() < MAX_ROOT_POINTERS => {
-                        self.index.push((*name, at));
-                    }
-                    Some(_) => report.skip(Level::Warn, signature, "tables beyond the limit"),
-                    None => report.skip(Level::Warn, signature, "tables that cannot be read"),
+            match self.load(root, signature, 0) {
+                Ok(root) => {
+                    let pointers = root[HEADER_BYTES..].chunks_exact(pointer_bytes);
+                    return pointers.map(little_endian).collect();
                 }
+                Err(why) => report.ignored(signature, why),
             }
-            return;
         }
-        report.warn("no XSDT and no RSDT: no ACPI tables".into());
+        report.warn("no XSDT and no RSDT: no ACPI tables");
+        Vec::new()
     }
 }
 
@@ -153,8 +143,8 @@ fn validate<'a>(
     if !header.starts_with(signature.as_bytes()) {
         return Err("wrong signature");
     }
-    let at = offset_of!(SdtHeader, length);
-    let len = little_endian(&header[at..at + 4]) as usize;
+    // SAFETY: whole numbers.
+    let len = unsafe { layout::<SdtHeader>(header) }.length as usize;
     if len < min.max(HEADER_BYTES) {
         return Err("too short");
     }
@@ -167,6 +157,19 @@ fn validate<'a>(
 
 fn sum(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+}
+
+/// The bytes of a table as the crate's layout of it; what they do not have is zero.
+///
+/// # Safety
+/// A `T` has whole numbers only.
+pub(super) unsafe fn layout<T: Copy>(bytes: &[u8]) -> T {
+    let mut filled = MaybeUninit::<T>::zeroed();
+    let len = bytes.len().min(size_of::<T>());
+    // SAFETY: so many bytes are in both, and `filled` is new.
+    unsafe { bytes.as_ptr().copy_to_nonoverlapping(filled.as_mut_ptr().cast(), len) };
+    // SAFETY: all bytes are set, and any will do.
+    unsafe { filled.assume_init() }
 }
 
 /// Up to eight bytes as a number, least significant first.
@@ -184,22 +187,22 @@ pub(super) fn sound_entries<'t>(
     signature: &'static str,
     start: usize,
     kinds: &[(u8, usize)],
-    report: &mut Report,
+    report: &mut Firmware,
 ) -> impl Iterator<Item = &'t [u8]> {
     let mut at = start;
     core::iter::from_fn(move || {
         while at < table.len() {
             let len = table.get(at + 1).map_or(0, |len| usize::from(*len));
             let Some(entry) = table.get(at..at + len).filter(|_| len >= 2) else {
-                let text = "rest of the table skipped";
-                report.warn(format!("table {signature}: broken entry at byte {at}: {text}"));
+                let what = format_args!("broken entry at byte {at}: rest of the table");
+                report.skip(signature, what);
                 at = table.len();
                 return None;
             };
             at += len;
             match kinds.iter().find(|(kind, _)| *kind == entry[0]) {
                 Some((_, least)) if len >= *least => return Some(entry),
-                Some(_) => report.skip(Level::Warn, signature, "entries too short for their kind"),
+                Some(_) => report.skip(signature, "entries too short for their kind"),
                 None => {}
             }
         }

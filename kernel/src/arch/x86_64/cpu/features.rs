@@ -6,32 +6,23 @@
 use core::arch::x86_64::__cpuid;
 use core::fmt;
 
-/// A feature that the kernel cannot do without.
+/// A feature that the kernel cannot do without: a leaf of CPUID, a bit of EDX there, the feature's
+/// name, and its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Feature {
-    /// Leaf of CPUID, and the bit of EDX there.
-    leaf: u32,
-    bit: u32,
-    name: &'static str,
-    used_for: &'static str,
-}
-
-const fn feature(leaf: u32, bit: u32, name: &'static str, used_for: &'static str) -> Feature {
-    Feature { leaf, bit, name, used_for }
-}
+pub struct Feature(u32, u32, &'static str, &'static str);
 
 /// The leaf that has the features which AMD has added.
 const EXTENDED: u32 = 0x8000_0001;
 
 const NEEDED: [Feature; 8] = [
-    feature(1, 0, "x87 FPU", "unwinding saves its control word"),
-    feature(1, 4, "time stamp counter (TSC)", "it is the clock"),
-    feature(1, 5, "MSRs", "the APIC and page protection are switched on by them"),
-    feature(1, 9, "local APIC", "timers and interrupts come through it"),
-    feature(1, 24, "FXSR", "SSE is switched on by it"),
-    feature(1, 25, "SSE", "unwinding saves its control word"),
-    feature(1, 26, "SSE2", "its fences order interrupts after stores"),
-    feature(EXTENDED, 20, "NX", "data and stacks are not executable"),
+    Feature(1, 0, "x87 FPU", "unwinding saves its control word"),
+    Feature(1, 4, "time stamp counter (TSC)", "it is the clock"),
+    Feature(1, 5, "MSRs", "the APIC and page protection are switched on by them"),
+    Feature(1, 9, "local APIC", "timers and interrupts come through it"),
+    Feature(1, 24, "FXSR", "SSE is switched on by it"),
+    Feature(1, 25, "SSE", "unwinding saves its control word"),
+    Feature(1, 26, "SSE2", "its fences order interrupts after stores"),
+    Feature(EXTENDED, 20, "NX", "data and stacks are not executable"),
 ];
 
 /// What this CPU lacks of what the kernel needs.
@@ -39,19 +30,16 @@ pub fn missing() -> impl Iterator<Item = Feature> {
     missing_by(edx)
 }
 
-/// Whether SSE can be switched on.
 pub fn has_sse() -> bool {
-    let has = |bit: u32| edx(1) >> bit & 1 != 0;
-    has(24) && has(25)
+    edx(1) >> 24 & 0b11 == 0b11
 }
 
-/// Whether pages can be made not executable.
 pub fn has_nx() -> bool {
     edx(EXTENDED) >> 20 & 1 != 0
 }
 
 fn missing_by(edx: impl Fn(u32) -> u32) -> impl Iterator<Item = Feature> {
-    NEEDED.into_iter().filter(move |feature| edx(feature.leaf) >> feature.bit & 1 == 0)
+    NEEDED.into_iter().filter(move |&Feature(leaf, bit, ..)| edx(leaf) >> bit & 1 == 0)
 }
 
 /// Register EDX of a leaf of CPUID, 0 if there is no such leaf.
@@ -62,7 +50,8 @@ fn edx(leaf: u32) -> u32 {
 
 impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no {}: {}", self.name, self.used_for)
+        let Feature(_, _, name, used_for) = self;
+        write!(f, "no {name}: {used_for}")
     }
 }
 

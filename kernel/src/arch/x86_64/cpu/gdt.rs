@@ -3,9 +3,6 @@
 //! Long mode leaves one use for segmentation: the TSS, whose interrupt stack table says on which
 //! stack a vector's handler runs. Every CPU has a table of its own, with its own stacks.
 
-use super::MAX_CPUS;
-use core::cell::UnsafeCell;
-use core::mem::MaybeUninit;
 use x86_64::VirtAddr;
 use x86_64::instructions::tables;
 use x86_64::registers::segmentation::{CS, DS, ES, SS, Segment};
@@ -29,31 +26,28 @@ pub enum Ist {
     Interrupt = 4,
 }
 
-/// How many stacks [`Ist`] names.
 pub const IST_STACKS: usize = 5;
 
-struct Tables {
+/// What a CPU reads at each interrupt, for ever.
+pub struct Tables {
     gdt: GlobalDescriptorTable,
     tss: TaskStateSegment,
 }
 
-struct PerCpu([UnsafeCell<MaybeUninit<Tables>>; MAX_CPUS]);
+impl Tables {
+    pub const fn new() -> Tables {
+        Tables { gdt: GlobalDescriptorTable::new(), tss: TaskStateSegment::new() }
+    }
+}
 
-// SAFETY: entry i is written by CPU i alone, once, in `init_cpu`.
-unsafe impl Sync for PerCpu {}
-
-static TABLES: PerCpu = PerCpu([const { UnsafeCell::new(MaybeUninit::uninit()) }; MAX_CPUS]);
-
-/// Gives CPU `index` its GDT and a TSS with these stack tops.
+/// Gives this CPU these new tables, with a TSS that has these stack tops. The boot CPU does it
+/// twice: its first stacks are older than the memory to allocate from, and have no guards.
 ///
 /// # Safety
-/// Once per CPU, by that CPU; the stacks are its own and live for ever.
-pub unsafe fn init_cpu(index: usize, stack_tops: [u64; IST_STACKS]) {
-    let mut tss = TaskStateSegment::new();
-    fill(&mut tss, stack_tops);
-    // SAFETY: this CPU is the only one that touches its entry, and only here.
-    let tables: &'static mut Tables = unsafe { &mut *TABLES.0[index].get() }
-        .write(Tables { gdt: GlobalDescriptorTable::new(), tss });
+/// Interrupts are off, in no handler; the stacks are this CPU's own and live for ever.
+pub unsafe fn init_cpu(tables: &'static mut Tables, stack_tops: [u64; IST_STACKS]) {
+    let top_of = |i| stack_tops.get(i).map_or(VirtAddr::zero(), |top| VirtAddr::new(*top));
+    tables.tss.interrupt_stack_table = core::array::from_fn(top_of);
     let code = tables.gdt.append(Descriptor::kernel_code_segment());
     let data = tables.gdt.append(Descriptor::kernel_data_segment());
     let tss = tables.gdt.append(Descriptor::tss_segment(&tables.tss));
@@ -68,29 +62,4 @@ pub unsafe fn init_cpu(index: usize, stack_tops: [u64; IST_STACKS]) {
     unsafe { ES::set_reg(data) };
     // SAFETY: `tss` names the available TSS of that table.
     unsafe { tables::load_tss(tss) };
-}
-
-/// Gives this CPU other stacks for its handlers. For the boot CPU, whose first ones are older than
-/// the memory to allocate from and have no guards between them.
-///
-/// # Safety
-/// By CPU `index` itself after [`init_cpu`], with interrupts off and in no
-/// handler; the stacks are its own and live for ever.
-pub unsafe fn set_stacks(index: usize, stack_tops: [u64; IST_STACKS]) {
-    // SAFETY: this CPU alone touches its entry, and has no other reference to it now.
-    let tables = unsafe { &mut *TABLES.0[index].get() };
-    // SAFETY: `init_cpu` has written it.
-    let tables = unsafe { tables.assume_init_mut() };
-    fill(&mut tables.tss, stack_tops);
-    // The CPU reads it at each interrupt.
-    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-}
-
-fn fill(tss: &mut TaskStateSegment, stack_tops: [u64; IST_STACKS]) {
-    // The struct is packed: its fields are written whole, not through references.
-    let mut table = tss.interrupt_stack_table;
-    for (entry, top) in table.iter_mut().zip(stack_tops) {
-        *entry = VirtAddr::new(top);
-    }
-    tss.interrupt_stack_table = table;
 }

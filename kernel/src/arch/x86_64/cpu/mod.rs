@@ -14,14 +14,12 @@ pub mod switch;
 pub mod topology;
 
 use core::cell::Cell;
-/// Says to the CPU that this is a spin loop.
 pub use core::hint::spin_loop as relax;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// The most hardware threads this kernel keeps books for.
 pub const MAX_CPUS: usize = 256;
 
-/// How many words of [`slot`] each CPU has.
 pub const SLOTS: usize = 4;
 
 /// What a CPU reaches through its GS base. On cache lines of its own, in pairs as CPUs fetch them,
@@ -40,7 +38,6 @@ pub struct Cpu {
 #[repr(align(128))]
 struct Fixed {
     apic_id: AtomicU32,
-    online: AtomicBool,
 }
 
 // SAFETY: the `Cell` is read and written by their own CPU only, through GS,
@@ -52,7 +49,7 @@ impl Cpu {
         Cpu {
             index: Cell::new(0),
             slots: [const { AtomicUsize::new(0) }; SLOTS],
-            fixed: Fixed { apic_id: AtomicU32::new(u32::MAX), online: AtomicBool::new(false) },
+            fixed: Fixed { apic_id: AtomicU32::new(u32::MAX) },
         }
     }
 }
@@ -114,7 +111,6 @@ pub fn cpu_index() -> usize {
     0
 }
 
-/// Reads word `I` of this CPU.
 #[inline(always)]
 pub fn slot<const I: usize>() -> usize {
     let value: usize;
@@ -127,7 +123,6 @@ pub fn slot<const I: usize>() -> usize {
     value
 }
 
-/// Writes word `I` of this CPU.
 #[inline(always)]
 pub fn set_slot<const I: usize>(value: usize) {
     // SAFETY: GS points at this CPU's record, and the word is this CPU's own.
@@ -169,29 +164,17 @@ pub fn slot_of<const I: usize>(cpu: usize) -> usize {
     CPUS[cpu].slots[I].load(Ordering::Relaxed)
 }
 
-/// The number of CPUs that came up.
+/// The number of CPUs that came up: 1 until all have.
 pub fn num_cpus() -> usize {
     COUNT.load(Ordering::Acquire) as usize
 }
 
-/// Called once by the bring-up.
 pub fn set_num_cpus(n: usize) {
     COUNT.store(n as u32, Ordering::Release);
 }
 
-/// The local APIC id of CPU `index`.
 pub fn apic_id_of(index: usize) -> u32 {
     CPUS[index].fixed.apic_id.load(Ordering::Relaxed)
-}
-
-/// Whether CPU `index` has finished its bring-up.
-pub fn is_online(index: usize) -> bool {
-    CPUS[index].fixed.online.load(Ordering::Acquire)
-}
-
-/// Says that this CPU has finished its bring-up.
-pub fn set_online() {
-    CPUS[cpu_index()].fixed.online.store(true, Ordering::Release);
 }
 
 /// Turns interrupts on and halts, as one step: an interrupt that came since
@@ -204,7 +187,6 @@ pub fn wait_for_interrupt() {
     x86_64::instructions::interrupts::disable();
 }
 
-/// Halts this CPU for good.
 pub fn halt_forever() -> ! {
     loop {
         x86_64::instructions::interrupts::disable();
@@ -241,8 +223,8 @@ pub fn probe_stack() {
     probe::<PROBE_BYTES>();
 }
 
-/// As [`probe_stack`], half as far, for what may come right after a lock was held, which has
-/// probed: code that has taken another G from a list must be able to ready it.
+/// As [`probe_stack`], half as far. A lock that was held has probed the stack already; this is for
+/// the code right after it, which has taken another G from a list and must be able to ready it.
 #[inline(always)]
 pub fn probe_stack_again() {
     probe::<{ PROBE_BYTES / 2 }>();
@@ -258,7 +240,6 @@ fn probe<const BYTES: usize>() {
     }
 }
 
-/// Whether `code` begins with the instruction of a probe.
 pub fn is_probe(code: &[u8]) -> bool {
     // test byte ptr [rsp + distance], 0
     matches!(code, [0xf6, 0x84, 0x24, _, _, _, _, 0, ..])

@@ -3,13 +3,10 @@
 //! Touching an MSR that does not exist raises #GP on real hardware (QEMU's TCG ignores it).
 //! [`wrmsr_checked`] turns that fault into an error value: the instruction stands at a known label,
 //! the #GP handler asks [`fixup`] about the faulting address, and continues at the error return.
-//! The plain [`rdmsr`] and [`wrmsr`] are for registers that CPUID vouches for.
+//! Registers that CPUID vouches for need none of this.
 
 use core::arch::naked_asm;
-use core::fmt;
-use x86_64::registers::model_specific::Msr;
 
-/// Local APIC base address and mode.
 pub const IA32_APIC_BASE: u32 = 0x1b;
 /// The time stamp counter value at which the timer of this CPU fires.
 pub const IA32_TSC_DEADLINE: u32 = 0x6e0;
@@ -17,12 +14,6 @@ pub const IA32_TSC_DEADLINE: u32 = 0x6e0;
 /// This CPU refused the access to that MSR (#GP).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsrFault(pub u32);
-
-impl fmt::Display for MsrFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CPU refused MSR {:#x}", self.0)
-    }
-}
 
 /// Where the #GP handler continues, all other registers as they are, when the fault at `rip` is one
 /// of ours.
@@ -46,28 +37,6 @@ pub unsafe fn wrmsr_checked(msr: u32, value: u64) -> Result<(), MsrFault> {
         0 => Ok(()),
         _ => Err(MsrFault(msr)),
     }
-}
-
-/// Reads an MSR that is known to exist.
-///
-/// # Safety
-/// Kernel mode, and CPUID vouches for the register.
-#[inline]
-pub unsafe fn rdmsr(msr: u32) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { Msr::new(msr).read() }
-}
-
-/// Writes an MSR that is known to exist. It may send an IPI: for the compiler it reads memory, so
-/// what was stored before is not moved behind it.
-///
-/// # Safety
-/// Kernel mode, CPUID vouches for the register, and the write breaks nothing
-/// that Rust relies on.
-#[inline]
-pub unsafe fn wrmsr(msr: u32, value: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { Msr::new(msr).write(value) }
 }
 
 unsafe extern "C" {

@@ -8,49 +8,49 @@
 use crate::arch::lock::IrqLock;
 use crate::arch::x86_64::irq::apic::{FIRST_DEVICE_VECTOR, LAST_DEVICE_VECTOR};
 use crate::arch::x86_64::machine;
+use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 use x86_64::instructions::port::Port;
 
 /// Two registers make one access, so one CPU at a time.
-static PORTS: IrqLock<Ports> =
-    IrqLock::new(Ports { address: Port::new(0xcf8), data: Port::new(0xcfc) });
+static ADDRESS_AND_DATA: IrqLock<(Port<u32>, Port<u32>)> =
+    IrqLock::new((Port::new(0xcf8), Port::new(0xcfc)));
 
-struct Ports {
-    address: Port<u32>,
-    data: Port<u32>,
+/// The machine's configuration space.
+#[derive(Clone, Copy, Debug)]
+pub struct PciPorts;
+
+impl ConfigurationAccess for PciPorts {
+    /// All ones where no device answers.
+    fn read_word(&self, at: DeviceFunction, register: u8) -> u32 {
+        // SAFETY: reading a word has no side effects that Rust could see.
+        with_word(at, register, |word| unsafe { word.read() })
+    }
+
+    fn write_word(&mut self, at: DeviceFunction, register: u8, value: u32) {
+        // SAFETY: the writers are the drivers of PCI and virtio, and the crate: a BAR is sized with
+        // decoding off and restored; a command lets a device reach memory, whether its rings are
+        // set up yet or not; MSI-X is enabled when its table has a message of ours.
+        with_word(at, register, |word| unsafe { word.write(value) });
+    }
+
+    unsafe fn unsafe_clone(&self) -> Self {
+        *self
+    }
+}
+
+/// Calls `f` with the data port, set to the word at `register`, rounded down to a multiple of 4.
+fn with_word<R>(at: DeviceFunction, register: u8, f: impl FnOnce(&mut Port<u32>) -> R) -> R {
+    let (address, data) = &mut *ADDRESS_AND_DATA.lock();
+    // SAFETY: chooses a word, and changes nothing else.
+    unsafe { address.write(address_of(at, register)) };
+    f(data)
 }
 
 /// Bits that do not fit a device (0 to 31) and a function (0 to 7) are cut off.
-fn address_of(bus: u8, device: u8, function: u8, register: u8) -> u32 {
+fn address_of(at: DeviceFunction, register: u8) -> u32 {
     const ENABLE: u32 = 1 << 31;
-    ENABLE
-        | u32::from(bus) << 16
-        | u32::from(device & 31) << 11
-        | u32::from(function & 7) << 8
-        | u32::from(register & !3)
-}
-
-/// The configuration word at `register`, rounded down to a multiple of 4; all ones where no device
-/// answers.
-pub fn pci_read(bus: u8, device: u8, function: u8, register: u8) -> u32 {
-    let mut ports = PORTS.lock();
-    // SAFETY: chooses a word, and changes nothing else.
-    unsafe { ports.address.write(address_of(bus, device, function, register)) };
-    // SAFETY: the word just chosen; reading it has no side effects that Rust could see.
-    unsafe { ports.data.read() }
-}
-
-/// Writes a configuration word.
-///
-/// # Safety
-/// The write must not let the device touch memory that is not its own: bus
-/// mastering is on only for devices whose driver has told them where to write,
-/// and address registers keep what the firmware gave them.
-pub unsafe fn pci_write(bus: u8, device: u8, function: u8, register: u8, value: u32) {
-    let mut ports = PORTS.lock();
-    // SAFETY: as in `pci_read`.
-    unsafe { ports.address.write(address_of(bus, device, function, register)) };
-    // SAFETY: our caller's promise.
-    unsafe { ports.data.write(value) };
+    let place = u32::from(at.device & 31) << 11 | u32::from(at.function & 7) << 8;
+    ENABLE | u32::from(at.bus) << 16 | place | u32::from(register & !3)
 }
 
 /// What a device writes, and where, to interrupt CPU `index` with `vector`:
@@ -73,6 +73,9 @@ mod tests {
 
     #[test]
     fn words_are_addressed_by_bus_device_and_function() {
+        let address_of = |bus, device, function, register| {
+            address_of(DeviceFunction { bus, device, function }, register)
+        };
         assert_eq!(address_of(0, 0, 0, 0), 0x8000_0000);
         assert_eq!(address_of(1, 2, 3, 0x10), 0x8001_1310);
         assert_eq!(address_of(255, 31, 7, 0xff), 0x80ff_fffc, "whole words only");

@@ -2,7 +2,6 @@
 
 use x86_64::instructions::port::Port;
 
-/// What the devices of this folder do with ports.
 pub trait Ports {
     fn inb(&self, port: u16) -> u8;
     fn outb(&self, port: u16, value: u8);

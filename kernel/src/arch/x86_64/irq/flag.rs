@@ -18,7 +18,9 @@ impl IrqState {
     /// Interrupts on, for callers that know the state.
     pub const ON: IrqState = IrqState(IF);
 
-    /// Whether interrupts were on.
+    /// Interrupts off, for callers that know the state.
+    pub const OFF: IrqState = IrqState(0);
+
     #[inline(always)]
     pub fn were_on(self) -> bool {
         self.0 & IF != 0
@@ -27,7 +29,7 @@ impl IrqState {
 
 /// The state now. In host tests a thread stands for a CPU, and has no interrupts.
 #[inline(always)]
-fn state() -> IrqState {
+pub fn state() -> IrqState {
     #[cfg(target_os = "none")]
     {
         let flags: usize;

@@ -9,20 +9,18 @@
 use super::apic::{FIRST_DEVICE_VECTOR, LAST_DEVICE_VECTOR, Polarity, Trigger};
 use super::pic;
 use crate::arch::lock::IrqLock;
+use crate::arch::text_enum;
 use crate::arch::x86_64::cpu::mmio::{Mmio, Window};
 use crate::arch::x86_64::cpu::ports;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
-/// The lines of the ISA bus.
 pub const ISA_LINES: usize = 16;
 
 /// Where a line arrives, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wiring {
-    /// The global system interrupt.
     pub gsi: u32,
     /// Which level means "interrupt".
     pub polarity: Polarity,
@@ -30,21 +28,19 @@ pub struct Wiring {
     pub trigger: Trigger,
 }
 
-/// Why a line cannot be routed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RouteError {
-    /// No I/O APIC has this line: an ISA line, or the input of an NMI source.
-    NoSuchLine(u32),
-    /// Not a vector for devices.
-    BadVector(u8),
-    /// No CPU of this number came up.
-    NoSuchCpu(usize),
-    /// An I/O APIC addresses the APIC ids 0 to 254 only.
-    IdTooLarge(u32),
+text_enum! {
+    /// Why a line cannot be routed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum RouteError {
+        NoSuchLine(line: u8) => "no I/O APIC has line {line}",
+        BadVector(vector: u8) => "{vector:#x} is no vector for devices",
+        NoSuchCpu(cpu: usize) => "no CPU {cpu}",
+        IdTooLarge(id: u32) => "an I/O APIC cannot address APIC id {id}",
+    }
 }
 
-/// Puts the PIC to sleep, and masks every line of every I/O APIC, given by its id, its first global
-/// system interrupt and its registers of at least [`WINDOW_BYTES`]. Gives a line for the boot banner.
+/// Masks the PIC, and every line of every I/O APIC, given by its id, its first global system
+/// interrupt and its registers of at least [`WINDOW_BYTES`]. Gives a line for the boot banner.
 ///
 /// One that does not answer, or that claims lines of an earlier one, is left out with a warning.
 /// Called once, on the boot CPU, with interrupts off.
@@ -66,11 +62,6 @@ pub fn route(irq: u8, vector: u8, apic_id: u32) -> Result<(), RouteError> {
     ALL.lock().route(irq, vector, apic_id)
 }
 
-/// Sends a line as an NMI to the CPU `apic_id`: an NMI source of the MADT.
-pub fn route_nmi(source: Wiring, apic_id: u32) -> Result<(), RouteError> {
-    ALL.lock().connect(source.gsi, source, NMI, apic_id)
-}
-
 /// Keeps the ISA line `irq` from interrupting.
 pub fn mask(irq: u8) -> Result<(), RouteError> {
     ALL.lock().mask(irq)
@@ -90,14 +81,11 @@ const FIRST_ENTRY: u32 = 0x10;
 const MAX_LINES: u32 = (0x100 - FIRST_ENTRY) / 2;
 
 const MASKED: u32 = 1 << 16;
-/// Delivery mode "NMI"; the vector does not matter.
-const NMI: u32 = 0b100 << 8;
 const LEVEL: u32 = 1 << 15;
 const ACTIVE_LOW: u32 = 1 << 13;
 /// 255 means all CPUs.
 const MAX_APIC_ID: u32 = 254;
 
-/// One I/O APIC that answered.
 struct IoApic<M> {
     registers: M,
     gsi_base: u32,
@@ -123,7 +111,6 @@ impl<M: Mmio> IoApic<M> {
 
 struct IoApics<M> {
     ioapics: Vec<IoApic<M>>,
-    /// Of each ISA line.
     overrides: [Option<Wiring>; ISA_LINES],
 }
 
@@ -157,28 +144,21 @@ impl<M: Mmio> IoApics<M> {
         if !(FIRST_DEVICE_VECTOR..=LAST_DEVICE_VECTOR).contains(&vector) {
             return Err(RouteError::BadVector(vector));
         }
-        let wiring = self.wiring(irq).ok_or(RouteError::NoSuchLine(irq.into()))?;
-        self.connect(irq.into(), wiring, vector.into(), apic_id)
-    }
-
-    /// Writes the entry of a line: `low` and its wiring in the lower half, the CPU in the upper.
-    fn connect(&self, line: u32, to: Wiring, low: u32, apic_id: u32) -> Result<(), RouteError> {
         if apic_id > MAX_APIC_ID {
             return Err(RouteError::IdTooLarge(apic_id));
         }
-        let (ioapic, entry) = self.find(to.gsi).ok_or(RouteError::NoSuchLine(line))?;
+        let (ioapic, entry, to) = self.find(irq)?;
         let polarity = if to.polarity == Polarity::ActiveLow { ACTIVE_LOW } else { 0 };
         let trigger = if to.trigger == Trigger::Level { LEVEL } else { 0 };
         // Masked, then the target, then the rest: never half a route.
         ioapic.write(entry, MASKED);
         ioapic.write(entry + 1, apic_id << 24);
-        ioapic.write(entry, low | polarity | trigger);
+        ioapic.write(entry, u32::from(vector) | polarity | trigger);
         Ok(())
     }
 
     fn mask(&self, irq: u8) -> Result<(), RouteError> {
-        let found = self.wiring(irq).and_then(|wiring| self.find(wiring.gsi));
-        let (ioapic, entry) = found.ok_or(RouteError::NoSuchLine(irq.into()))?;
+        let (ioapic, entry, _) = self.find(irq)?;
         ioapic.write(entry, ioapic.read(entry) | MASKED);
         Ok(())
     }
@@ -192,19 +172,11 @@ impl<M: Mmio> IoApics<M> {
         own.or((!is_taken).then_some(isa))
     }
 
-    fn find(&self, gsi: u32) -> Option<(&IoApic<M>, u32)> {
-        self.ioapics.iter().find_map(|ioapic| Some((ioapic, ioapic.entry_of(gsi)?)))
-    }
-}
-
-impl fmt::Display for RouteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RouteError::NoSuchLine(line) => write!(f, "no I/O APIC has line {line}"),
-            RouteError::BadVector(vector) => write!(f, "{vector:#x} is no vector for devices"),
-            RouteError::NoSuchCpu(cpu) => write!(f, "no CPU {cpu}"),
-            RouteError::IdTooLarge(id) => write!(f, "an I/O APIC cannot address APIC id {id}"),
-        }
+    /// Where an ISA line arrives: the I/O APIC, the entry there, and the wiring.
+    fn find(&self, irq: u8) -> Result<(&IoApic<M>, u32, Wiring), RouteError> {
+        let wiring = self.wiring(irq).ok_or(RouteError::NoSuchLine(irq))?;
+        let entry_in = |ioapic| Some((ioapic, IoApic::entry_of(ioapic, wiring.gsi)?, wiring));
+        self.ioapics.iter().find_map(entry_in).ok_or(RouteError::NoSuchLine(irq))
     }
 }
 
@@ -320,10 +292,9 @@ mod tests {
     #[test]
     fn impossible_routes_are_errors() {
         let fake = fake(LINES_24);
-        let all = with(&[(&fake, 0)], &[]);
-        for gsi in [24, u32::MAX] {
-            let nmi = Wiring { gsi, polarity: Polarity::ActiveHigh, trigger: Trigger::Edge };
-            assert_eq!(all.connect(gsi, nmi, NMI, 0), Err(RouteError::NoSuchLine(gsi)));
+        let all = with(&[(&fake, 0)], &[(5, low_level(24)), (6, low_level(u32::MAX))]);
+        for line in [5, 6] {
+            assert_eq!(all.route(line, 0x30, 0), Err(RouteError::NoSuchLine(line)));
         }
         assert_eq!(all.route(16, 0x30, 0), Err(RouteError::NoSuchLine(16)));
         assert_eq!(all.route(4, 0x2f, 0), Err(RouteError::BadVector(0x2f)));

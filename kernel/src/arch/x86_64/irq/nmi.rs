@@ -14,24 +14,21 @@ use super::apic::{self, Message};
 use super::trap::Frame;
 use crate::arch::x86_64::cpu;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use x86_64::instructions::port::Port;
 
 /// Set by the CPU that stops the others; an NMI means "halt" from then on.
 static STOPPING: AtomicBool = AtomicBool::new(false);
 
-/// What is known of the NMIs of a CPU.
 struct Nmis {
     /// Where it was when it was stopped; 0 until then.
     stopped_rip: AtomicU64,
     stopped_rbp: AtomicU64,
-    /// Samples that were asked for, and those that were taken.
-    asked: AtomicU32,
+    /// Samples that were requested, and those that were taken.
+    requested: AtomicU32,
     taken: AtomicU32,
-    /// The number of an NMI that was not asked for and is to be reported, 0 if there is
-    /// none; where it came, and what the chipset said of it.
+    /// The number of an NMI that was not asked for and is to be reported, 0 if there is none, and
+    /// where it came.
     unasked: AtomicU64,
     unasked_rip: AtomicU64,
-    unasked_status: AtomicU32,
 }
 
 /// NMIs of all CPUs that were not asked for.
@@ -41,15 +38,13 @@ static NMIS: [Nmis; cpu::MAX_CPUS] = [const {
     Nmis {
         stopped_rip: AtomicU64::new(0),
         stopped_rbp: AtomicU64::new(0),
-        asked: AtomicU32::new(0),
+        requested: AtomicU32::new(0),
         taken: AtomicU32::new(0),
         unasked: AtomicU64::new(0),
         unasked_rip: AtomicU64::new(0),
-        unasked_status: AtomicU32::new(0),
     }
 }; cpu::MAX_CPUS];
 
-/// The handler.
 pub fn on_nmi(frame: &mut Frame, nmi_sample: Option<fn(u64, u64, bool)>) {
     let nmis = &NMIS[cpu::cpu_index()];
     if STOPPING.load(Ordering::Acquire) {
@@ -58,7 +53,7 @@ pub fn on_nmi(frame: &mut Frame, nmi_sample: Option<fn(u64, u64, bool)>) {
         cpu::halt_forever();
     }
     let taken = nmis.taken.load(Ordering::Relaxed);
-    if taken == nmis.asked.load(Ordering::Acquire) {
+    if taken == nmis.requested.load(Ordering::Acquire) {
         note_unasked(nmis, frame.rip);
         return skip_halt(frame);
     }
@@ -75,9 +70,6 @@ fn note_unasked(nmis: &Nmis, rip: u64) {
     let number = UNASKED.fetch_add(1, Ordering::Relaxed) + 1;
     if number.is_power_of_two() {
         nmis.unasked_rip.store(rip, Ordering::Relaxed);
-        // SAFETY: reads a status register of every PC's chipset.
-        let status: u8 = unsafe { Port::new(SYSTEM_CONTROL_B).read() };
-        nmis.unasked_status.store(status.into(), Ordering::Relaxed);
         nmis.unasked.store(number, Ordering::Release); // pairs with `report_unasked`
         apic::current().inspect(|apic| apic.send_self(apic::ASK_VECTOR));
     }
@@ -91,25 +83,9 @@ pub fn report_unasked() {
     if number != 0 {
         nmis.unasked.store(0, Ordering::Relaxed); // one that comes now is in the next count
         let (cpu, rip) = (cpu::cpu_index(), nmis.unasked_rip.load(Ordering::Relaxed));
-        let reason = reason(nmis.unasked_status.load(Ordering::Relaxed));
         log::warn!(
-            "CPU {cpu} took an NMI that was not asked for, number {number}, at {rip:#x}: \
-             {reason}; it goes on"
+            "CPU {cpu} took an NMI that was not asked for, number {number}, at {rip:#x}; it goes on"
         );
-    }
-}
-
-/// The port that has the reasons of NMIs.
-const SYSTEM_CONTROL_B: u16 = 0x61;
-
-fn reason(status: u32) -> &'static str {
-    const SERR: u32 = 1 << 7;
-    const IOCHK: u32 = 1 << 6;
-    match status {
-        0xff => "no reason given", // there is no such port
-        _ if status & SERR != 0 => "the chipset reports a memory or PCI error (SERR#)",
-        _ if status & IOCHK != 0 => "a card reports an error (IOCHK#)",
-        _ => "no reason given",
     }
 }
 
@@ -133,7 +109,7 @@ pub fn ask(index: usize) {
 /// One caller at a time.
 pub fn sample(index: usize) {
     if was_sampled(index) {
-        NMIS[index].asked.fetch_add(1, Ordering::Release); // pairs with `on_nmi`
+        NMIS[index].requested.fetch_add(1, Ordering::Release); // pairs with `on_nmi`
         let _ = apic::send(cpu::apic_id_of(index), Message::Nmi);
     }
 }
@@ -142,7 +118,7 @@ pub fn sample(index: usize) {
 pub fn was_sampled(index: usize) -> bool {
     let nmis = &NMIS[index];
     // Acquire: what `Handlers::nmi_sample` has left.
-    nmis.taken.load(Ordering::Acquire) == nmis.asked.load(Ordering::Relaxed)
+    nmis.taken.load(Ordering::Acquire) == nmis.requested.load(Ordering::Relaxed)
 }
 
 /// Stops all other CPUs by NMI, waiting a bounded while for them. Only the first caller does;
@@ -152,9 +128,10 @@ pub fn stop_others() -> bool {
         return false;
     }
     let me = cpu::cpu_index();
-    let others = || (0..cpu::num_cpus()).filter(|&i| i != me && cpu::is_online(i));
-    // Not to all at once: one that was never started is still the firmware's, which
-    // takes no NMI, and three faults in a row there reset the machine unheard.
+    let others = || (0..cpu::num_cpus()).filter(|&i| i != me);
+    // Each started CPU gets its own NMI, and no broadcast is sent: a CPU that was never started is
+    // still in the firmware, whose code has no NMI handler. The NMI would end there in a triple
+    // fault, which resets the machine before the report is printed.
     if let Some(apic) = apic::current() {
         others().for_each(|i| apic.send_nmi_anyway(cpu::apic_id_of(i)));
     }
@@ -173,18 +150,4 @@ pub fn stopped_at(index: usize) -> Option<(u64, u64)> {
     let nmis = &NMIS[index];
     let rip = nmis.stopped_rip.load(Ordering::Acquire);
     (rip != 0).then(|| (rip, nmis.stopped_rbp.load(Ordering::Relaxed)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reasons_are_what_the_chipset_says() {
-        assert!(reason(0x80).contains("SERR#"));
-        assert!(reason(0x6f).contains("IOCHK#"));
-        for status in [0, 0x30, 0xff] {
-            assert_eq!(reason(status), "no reason given");
-        }
-    }
 }

@@ -10,8 +10,9 @@
 //! able to answer each other.
 
 use super::{apic, flag};
-use crate::arch::x86_64::{cpu, paging};
+use crate::arch::x86_64::cpu;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use x86_64::instructions::tlb;
 
 /// The interrupt that asks; between the other vectors of the kernel's own.
 pub const VECTOR: u8 = 0xf3;
@@ -20,7 +21,6 @@ pub const VECTOR: u8 = 0xf3;
 static ASKING: AtomicBool = AtomicBool::new(false);
 /// The number of the latest question.
 static ASKED: AtomicU64 = AtomicU64::new(0);
-/// The number that each CPU has answered.
 static ANSWERED: [AtomicU64; cpu::MAX_CPUS] = [const { AtomicU64::new(0) }; cpu::MAX_CPUS];
 
 /// Polls after which a CPU that does not answer is taken for dead: minutes on hardware.
@@ -42,7 +42,7 @@ pub fn shootdown() {
     for i in others() {
         let _ = apic::send(cpu::apic_id_of(i), apic::Message::Vector(VECTOR));
     }
-    paging::flush_local_all();
+    tlb::flush_all();
     for i in others() {
         let mut polls = 0..MAX_POLLS;
         // Pairs with the store in `answer`: it has forgotten.
@@ -57,7 +57,7 @@ pub fn shootdown() {
 /// What the handler of [`VECTOR`] does; `also` is `Handlers::shootdown`.
 pub fn answer(also: fn()) {
     let number = ASKED.load(Ordering::Acquire);
-    paging::flush_local_all();
+    tlb::flush_all();
     also();
     ANSWERED[cpu::cpu_index()].store(number, Ordering::Release);
 }

@@ -1,20 +1,22 @@
 //! Exceptions and interrupts: one entry for all 256 vectors, one way out.
 //!
-//! Every vector has a stub of a few bytes in [`stubs`]; it pushes its number and jumps to
-//! [`common`], which saves the registers as a [`Frame`] and calls [`dispatch`]. What a vector means
-//! to the kernel goes up by one door, [`Handlers`], set once. The IDT is the same for all CPUs; the
-//! stacks that it names are each CPU's own (see `gdt`).
+//! Every vector has a stub of a few bytes in [`entries`]; it pushes its number and goes on to what
+//! all have in common, which saves the registers as a [`Frame`] and calls [`dispatch`]. What a
+//! vector means to the kernel goes up by one door, [`Handlers`], set once. The IDT is the same for
+//! all CPUs; the stacks that it names are each CPU's own (see `gdt`).
 
 mod fault;
 
 pub use fault::{Fault, PageFault};
 
-use super::{apic, nmi, preempt, shootdown};
+use super::{apic, nmi, shootdown};
 use crate::arch::x86_64::cpu::gdt::Ist;
 use crate::arch::x86_64::cpu::msr;
 use crate::arch::x86_64::unwind::rescue::{self, FullStack, INTERRUPTS_ON, Registers, Rescue};
 use core::arch::naked_asm;
 use core::fmt;
+use core::mem::offset_of;
+use core::ops::Range;
 use fault::HAS_ERROR;
 use x86_64::VirtAddr;
 use x86_64::instructions::tables::lidt;
@@ -24,17 +26,17 @@ use x86_64::structures::idt::Entry;
 /// The one upward door for interrupts: what the kernel does about them.
 ///
 /// All are called with interrupts off, on the CPU's interrupt stack, and must
-/// neither allocate nor wait. `fatal` may do as it likes: it does not return.
+/// neither allocate nor wait. `fatal` may do as it likes: it does not return. Nor need those
+/// return that get the frame: they may [`leave`](super::preempt::leave) it.
 pub struct Handlers {
     /// This CPU's timer has fired.
-    pub tick: fn() -> Afterwards,
+    pub tick: fn(&Frame),
     /// Another CPU wants this one to look for work.
-    pub wake: fn() -> Afterwards,
-    /// A device interrupt with this vector.
-    pub device: fn(u8) -> Afterwards,
-    /// Called by an interrupted G, on its own stack with interrupts on, if `tick` or `wake` said
-    /// so.
-    pub preempt: fn(),
+    pub wake: fn(&Frame),
+    /// A device interrupt with this vector: its driver.
+    pub device: fn(u8),
+    /// The end of a device interrupt, which is acknowledged.
+    pub device_end: fn(&Frame),
     /// Another CPU has called [`ask`](super::nmi::ask), or this one has taken an unexpected NMI.
     pub liveness_ipi: fn(),
     /// Another CPU has called [`sample`](super::nmi::sample): instruction and frame
@@ -47,26 +49,16 @@ pub struct Handlers {
     pub page_fault: fn(u64, Option<u64>) -> PageFault,
     /// A stack that was in use with interrupts on is full, or has no memory.
     pub stack_full: fn(&FullStack) -> Rescue,
-    /// Commits the stack below this stack pointer, so that the interrupted G can be made to
-    /// call `preempt`; false if there is no room.
-    pub room_to_preempt: fn(u64) -> bool,
-    /// The interrupted G cannot call `preempt` here: `tick` is wanted again soon.
-    pub preempt_later: fn(),
+    /// Commits the stack below this stack pointer, for the frame of the interrupted G; false if
+    /// there is no room.
+    pub room_to_preempt: fn(Range<u64>) -> bool,
+    /// A G that an interrupt made leave while it was in a blocking call runs again.
+    pub resumed_in_call: fn(),
     /// An exception that no handler can repair.
     pub fatal: fn(&Fault) -> !,
 }
 
-/// What happens to the G that was interrupted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Afterwards {
-    /// It goes on.
-    Resume,
-    /// It calls [`Handlers::preempt`] first. Only for code that runs on the stack of a G.
-    Preempt,
-}
-
-/// The registers of what was interrupted, as [`common`] pushes them.
+/// The registers of what was interrupted, as [`entries`] pushes them.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Frame {
@@ -92,7 +84,7 @@ pub struct Frame {
     cs: u64,
     pub(in crate::arch) rflags: u64,
     pub rsp: u64,
-    ss: u64,
+    pub(super) ss: u64,
 }
 
 impl Frame {
@@ -146,6 +138,8 @@ const DOUBLE_FAULT: u8 = 8;
 const GENERAL_PROTECTION: u8 = 13;
 const PAGE_FAULT: u8 = 14;
 const MACHINE_CHECK: u8 = 18;
+/// Those below are exceptions.
+const FIRST_INTERRUPT: u8 = 32;
 
 static HANDLERS: spin::Once<Handlers> = spin::Once::new();
 
@@ -175,7 +169,7 @@ pub fn init_cpu() {
                 PAGE_FAULT => Ist::PageFault,
                 _ => Ist::Interrupt,
             };
-            let stub = stubs as *const () as u64 + vector as u64 * STUB_SIZE;
+            let stub = entries as *const () as u64 + vector as u64 * STUB_SIZE;
             let mut entry = Entry::missing();
             // SAFETY: the stub of this vector pushes a number, saves all registers and ends in
             // `iretq`.
@@ -193,8 +187,8 @@ pub fn init_cpu() {
 /// Bytes from one stub to the next.
 const STUB_SIZE: u64 = 16;
 
-/// 256 stubs, [`STUB_SIZE`] bytes apart. Where the CPU pushes no error code,
-/// a 0 stands for it, so that all frames look alike:
+/// The entries of all vectors, [`STUB_SIZE`] bytes apart, and what they have in common. Each pushes
+/// its number, and a 0 where the CPU pushes no error code, so that all frames look alike:
 ///
 /// ```text
 ///     before            after the stub
@@ -206,8 +200,14 @@ const STUB_SIZE: u64 = 16;
 ///   | error code ? |  | error or 0   |
 ///                     | vector       | <- rsp
 /// ```
+///
+/// Then all save the registers as a [`Frame`], call [`dispatch`] and put them back. A G that an
+/// interrupt made leave goes on at the second half, with the frame on its own stack (`preempt`).
+///
+/// The CPU aligned the stack to 16 before its five words; with two words of the stub and fifteen
+/// registers it is aligned at the call.
 #[unsafe(naked)]
-extern "C" fn stubs() {
+extern "C" fn entries() {
     naked_asm!(
         ".set vector, 0",
         ".rept 256",
@@ -216,64 +216,50 @@ extern "C" fn stubs() {
         "    pushq $0",
         "  .endif",
         "  pushq $vector",
-        "  jmp {common}",
+        "  jmp 2f",
         "  .set vector, vector + 1",
         ".endr",
+        "2:",
+        "push %rbp; push %rax; push %rbx; push %rcx; push %rdx; push %rsi; push %rdi
+         push %r8; push %r9; push %r10; push %r11; push %r12; push %r13; push %r14; push %r15",
+        "cld",
+        "mov %rsp, %rdi",
+        "call {dispatch}",
+        ".globl runnext_trap_return",
+        "runnext_trap_return:",
+        "pop %r15; pop %r14; pop %r13; pop %r12; pop %r11; pop %r10; pop %r9; pop %r8
+         pop %rdi; pop %rsi; pop %rdx; pop %rcx; pop %rbx; pop %rax; pop %rbp",
+        "add $16, %rsp", // vector and error code
+        "iretq",
+        ".globl runnext_trap_resume_call",
+        "runnext_trap_resume_call:", // of a G in a blocking call
+        "call {resumed_in_call}",
+        "jmp runnext_trap_return",
         size = const STUB_SIZE,
         has_error = const HAS_ERROR,
-        common = sym common,
+        dispatch = sym dispatch,
+        resumed_in_call = sym resumed_in_call,
         options(att_syntax),
     )
 }
 
-/// Pushes all registers but `rsp` and `rbp`; [`pop_registers`] pops them again. Two entries use it.
-macro_rules! push_registers {
-    () => {
-        "push rax; push rbx; push rcx; push rdx; push rsi; push rdi
-         push r8; push r9; push r10; push r11; push r12; push r13; push r14; push r15"
-    };
+/// A G that an interrupt made leave in a blocking call goes on: its M comes with it.
+extern "C" fn resumed_in_call() {
+    if let Some(handlers) = handlers() {
+        (handlers.resumed_in_call)();
+    }
 }
 
-/// The reverse of [`push_registers`].
-macro_rules! pop_registers {
-    () => {
-        "pop r15; pop r14; pop r13; pop r12; pop r11; pop r10; pop r9; pop r8
-         pop rdi; pop rsi; pop rdx; pop rcx; pop rbx; pop rax"
-    };
-}
-
-pub(super) use {pop_registers, push_registers};
-
-/// Saves the registers as a [`Frame`], calls [`dispatch`], puts them back.
-///
-/// The CPU aligned the stack to 16 before its five words; with two words of the stub and fifteen
-/// registers it is aligned at the call.
-#[unsafe(naked)]
-extern "C" fn common() {
-    naked_asm!(
-        "push rbp",
-        push_registers!(),
-        "cld",
-        "mov rdi, rsp",
-        "call {dispatch}",
-        ".globl runnext_trap_return",
-        "runnext_trap_return:",
-        pop_registers!(),
-        "pop rbp",
-        "add rsp, 16", // vector and error code
-        "iretq",
-        dispatch = sym dispatch,
-    )
-}
-
-/// On the host nothing calls [`common`], but [`trap_return`] needs the label in it.
+/// On the host nothing calls [`entries`], but [`trap_return`] needs the label in it.
 #[cfg(not(target_os = "none"))]
 #[used]
-static COMMON: extern "C" fn() = common;
+static ENTRIES: extern "C" fn() = entries;
 
 unsafe extern "C" {
-    /// In [`common`], where [`dispatch`] returns to.
+    /// In [`entries`], where [`dispatch`] returns to.
     safe static runnext_trap_return: u8;
+    /// In [`entries`], where a G goes on that an interrupt made leave in a blocking call.
+    safe static runnext_trap_resume_call: u8;
 }
 
 /// Whether it is [`trap_return`]: then the interrupted registers are above the frame.
@@ -288,32 +274,44 @@ pub fn trap_return() -> usize {
 
 /// How far above the frame pointer of that function the interrupted address is: above its frame of
 /// two words there is a [`Frame`].
-pub const TRAPPED_RIP: usize = 2 * 8 + core::mem::offset_of!(Frame, rip);
+pub const TRAPPED_RIP: usize = 2 * 8 + offset_of!(Frame, rip);
+
+/// Where a G goes on that an interrupt made leave, `in_call` if it was in a blocking call.
+pub(super) fn resumes_at(in_call: bool) -> usize {
+    let at =
+        if in_call { &raw const runnext_trap_resume_call } else { &raw const runnext_trap_return };
+    at.addr()
+}
+
+/// Where a G that is not on a CPU goes on, instruction and frame pointer, from its context at `sp`:
+/// what `mcall` has saved, or the frame that `preempt::leave` has moved there. `read` gives the
+/// word at an address.
+pub fn saved(sp: usize, read: impl Fn(usize) -> Option<usize>) -> Option<(usize, usize)> {
+    const WORD: usize = size_of::<usize>();
+    let rip = read(sp)?;
+    if ![false, true].map(resumes_at).contains(&rip) {
+        return Some((rip, read(sp.checked_add(2 * WORD)?)?));
+    }
+    let at = |field| read(sp.checked_add(WORD + field)?);
+    Some((at(offset_of!(Frame, rip))?, at(offset_of!(Frame, rbp))?))
+}
 
 /// What each vector means.
 extern "C" fn dispatch(frame: &mut Frame) {
     let vector = frame.vector as u8;
-    match vector {
-        NMI => return nmi::on_nmi(frame, HANDLERS.get().map(|handlers| handlers.nmi_sample)),
-        GENERAL_PROTECTION => match msr::fixup(frame.rip) {
-            Some(next) => return frame.rip = next,
-            None => fatal(frame, None),
-        },
-        PAGE_FAULT => return page_fault(frame),
-        0..=31 => fatal(frame, None),
-        _ => {}
+    if vector < FIRST_INTERRUPT {
+        return exception(frame, vector);
     }
     // Interrupts are off until the handlers are set.
     let Some(handlers) = HANDLERS.get() else { return };
-    let mut afterwards = Afterwards::Resume;
     match vector {
         apic::TIMER_VECTOR => {
             apic::eoi();
-            afterwards = (handlers.tick)();
+            (handlers.tick)(frame);
         }
         apic::WAKE_VECTOR => {
             apic::eoi();
-            afterwards = (handlers.wake)();
+            (handlers.wake)(frame);
         }
         apic::ASK_VECTOR => {
             apic::eoi();
@@ -332,14 +330,23 @@ extern "C" fn dispatch(frame: &mut Frame) {
         }
         _ => {
             // Its driver first: a level-triggered line is quiet by then.
-            afterwards = (handlers.device)(vector);
+            (handlers.device)(vector);
             apic::eoi();
+            (handlers.device_end)(frame);
         }
     }
-    if afterwards == Afterwards::Preempt {
-        // SAFETY: the handler says that a G was interrupted, and an interrupt arrives with
-        // interrupts on only.
-        unsafe { preempt::inject(frame, handlers) };
+}
+
+#[inline(never)]
+fn exception(frame: &mut Frame, vector: u8) {
+    match vector {
+        NMI => nmi::on_nmi(frame, HANDLERS.get().map(|handlers| handlers.nmi_sample)),
+        GENERAL_PROTECTION => match msr::fixup(frame.rip) {
+            Some(next) => frame.rip = next,
+            None => fatal(frame, None),
+        },
+        PAGE_FAULT => page_fault(frame),
+        _ => fatal(frame, None),
     }
 }
 
@@ -352,16 +359,17 @@ fn page_fault(frame: &mut Frame) {
         if frame.error & 1 == 0 {
             found = (handlers.page_fault)(address, (!irqs_enabled).then_some(frame.rsp));
         }
-        if irqs_enabled && matches!(found, PageFault::StackOverflow | PageFault::NoMemory) {
+        let is_full = matches!(found, PageFault::StackOverflow | PageFault::NoMemory);
+        if irqs_enabled && is_full || found == PageFault::StillPacked {
             let is_probe = rescue::is_probe(frame.rip);
             match (handlers.stack_full)(&FullStack { found, address, sp: frame.rsp, is_probe }) {
                 Rescue::None => {}
                 Rescue::Retry => return,
                 // SAFETY: it faulted with interrupts on, and the handler has seen to room.
                 Rescue::Call(f) => return unsafe { rescue::divert(frame, address, f) },
-                // SAFETY: the handler names what the M of this CPU has saved, and will not
-                // run this G again.
-                Rescue::Leave(sp) => return unsafe { rescue::leave(frame, sp) },
+                // SAFETY: the handler names the stack of this CPU's M, and will not run this G
+                // again; or the G was being switched to, and its context is as it was.
+                Rescue::Leave(bottom, f) => return unsafe { rescue::leave(frame, bottom, f) },
             }
         }
     }
@@ -384,10 +392,10 @@ mod tests {
 
     #[test]
     fn stubs_are_evenly_spaced_and_push_their_number() {
-        let base = stubs as *const () as *const u8;
+        let base = entries as *const () as *const u8;
         for vector in 0..256usize {
             let stub = base.wrapping_add(vector * STUB_SIZE as usize);
-            // SAFETY: reads the code of `stubs`, 256 stubs of STUB_SIZE bytes.
+            // SAFETY: reads the code of `entries`, 256 stubs of STUB_SIZE bytes.
             let stub = unsafe { core::slice::from_raw_parts(stub, 7) };
             let own_error = vector < 32 && HAS_ERROR >> vector & 1 != 0;
             let push = if own_error { stub } else { &stub[2..] };
@@ -403,10 +411,10 @@ mod tests {
     }
 
     #[test]
-    fn frame_is_what_common_pushes() {
+    fn frame_is_what_the_entries_push() {
         assert_eq!(size_of::<Frame>(), 22 * 8);
-        assert_eq!(core::mem::offset_of!(Frame, rbp), 14 * 8);
-        assert_eq!(core::mem::offset_of!(Frame, vector), 15 * 8);
-        assert_eq!(core::mem::offset_of!(Frame, rip), 17 * 8);
+        assert_eq!(offset_of!(Frame, rbp), 14 * 8);
+        assert_eq!(offset_of!(Frame, vector), 15 * 8);
+        assert_eq!(offset_of!(Frame, rip), 17 * 8);
     }
 }

@@ -21,14 +21,13 @@ const MAX_CODE: u32 = 111;
 const RESET_CONTROL: u16 = 0xcf9;
 /// The keyboard controller's commands and status.
 const KEYBOARD_CONTROLLER: u16 = 0x64;
-/// It has not taken the last command yet.
+/// Status: it has not taken the last command yet.
 const KEYBOARD_BUSY: u8 = 1 << 1;
-/// Pulse the line that resets the CPU.
+/// Command: pulse the line that resets the CPU.
 const PULSE_RESET: u8 = 0xfe;
-/// How often the controller is asked before it is told all the same: 65 ms.
+/// Status reads before the command is written all the same: 65 ms.
 const KEYBOARD_TRIES: u32 = 1 << 16;
 
-/// Prints a line for the person in front of the machine.
 pub type Print = fn(fmt::Arguments<'_>);
 
 /// Ends the machine with `code`. In QEMU the emulator ends; on hardware all CPUs halt, and what was
@@ -143,5 +142,8 @@ mod tests {
         fixed.power_off[0] = Some((0x604, 5 << 10 | 1 << 13));
         switch_off(&ports, &fixed);
         assert_eq!(*ports.0.borrow(), [(0x604, 5 << 10 | 1 << 13)]);
+        fixed.power_off[1] = Some((0x704, 7 << 10 | 1 << 13));
+        switch_off(&ports, &fixed);
+        assert_eq!(ports.0.borrow()[2..], [(0x704, 7 << 10 | 1 << 13)]);
     }
 }

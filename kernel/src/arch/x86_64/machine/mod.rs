@@ -14,22 +14,17 @@ use super::irq::apic::{self, Message};
 use super::irq::{ioapic, nmi, trap};
 use super::paging::{self, PAGE_SIZE};
 use super::time::{clock, hpet, pit, timer};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::ptr::NonNull;
 
-/// What the kernel asks of the machine, and what it was told by the loader.
+/// What the kernel asks of the machine, by the words of the command line (frequencies are not to
+/// be measured then), and what it was told by the loader.
 pub struct Config {
-    /// `apic=` on the command line; `None` is x2APIC where the CPU has it, else xAPIC.
     pub apic: Option<apic::Mode>,
-    /// `clock=` on the command line.
     pub clock: clock::ClockChoice,
-    /// `timer=` on the command line.
     pub timer: timer::TimerChoice,
-    /// `tsc=` on the command line, in Hz: not to be measured.
     pub tsc_hz: Option<u64>,
-    /// `lapic=` on the command line, in Hz: not to be measured.
     pub lapic_hz: Option<u64>,
-    /// `maxcpus=` on the command line: start no more than that.
     pub max_cpus: usize,
     /// A stack of so many pages with a guard page below, for ever: its end.
     pub new_stack: fn(usize) -> Option<u64>,
@@ -62,13 +57,13 @@ pub(super) const STACK_PAGES: usize = 4;
 struct BootStacks([[u8; STACK_PAGES * PAGE_SIZE]; gdt::IST_STACKS]);
 
 static mut BOOT_STACKS: BootStacks = BootStacks([[0; _]; gdt::IST_STACKS]);
+static mut BOOT_TABLES: gdt::Tables = gdt::Tables::new();
 
 pub(super) static MACHINE: spin::Once<Machine> = spin::Once::new();
 
 pub(super) struct Machine {
     pub config: Config,
     pub firmware: Firmware,
-    /// What the boot CPU found of itself.
     pub boot_cpu: CpuInfo,
 }
 
@@ -85,8 +80,11 @@ pub fn init_boot_cpu() {
         let stack = unsafe { &raw mut (*stacks).0[i] };
         stack as u64 + size_of::<[u8; STACK_PAGES * PAGE_SIZE]>() as u64
     });
+    let tables = &raw mut BOOT_TABLES;
+    // SAFETY: named nowhere else.
+    let tables = unsafe { &mut *tables };
     // SAFETY: once, on the boot CPU; the stacks are named nowhere else.
-    unsafe { gdt::init_cpu(0, tops) };
+    unsafe { gdt::init_cpu(tables, tops) };
     trap::init_cpu();
 }
 
@@ -116,7 +114,6 @@ pub fn init(config: Config) {
         timer: timer.map(|timer| timer.mode),
     };
     MACHINE.call_once(|| Machine { config, firmware, boot_cpu });
-    cpu::set_online();
 }
 
 /// Puts guards below the stacks of the boot CPU's handlers, now that there is memory.
@@ -124,12 +121,11 @@ fn guard_boot_stacks(new_stack: fn(usize) -> Option<u64>) {
     match handler_stacks(new_stack) {
         // SAFETY: on the boot CPU, which takes no interrupts yet; the stacks were
         // made for it, and a kernel stack is never given back.
-        Some(tops) => unsafe { gdt::set_stacks(0, tops) },
+        Some(tops) => unsafe { gdt::init_cpu(Box::leak(Box::new(gdt::Tables::new())), tops) },
         None => log::error!("no memory for guarded stacks of CPU 0's handlers"),
     }
 }
 
-/// Stacks for all handlers of a CPU, each with a guard below.
 pub(super) fn handler_stacks(
     new_stack: fn(usize) -> Option<u64>,
 ) -> Option<[u64; gdt::IST_STACKS]> {
@@ -146,9 +142,7 @@ fn read_firmware(config: &Config) -> Firmware {
     // SAFETY: 1. `end` is what the tables map. 2. Firmware tables are not among the frames.
     let memory = |at, len| unsafe { acpi::direct_map(paging::PHYS_OFFSET, end, at, len) };
     let firmware = acpi::read(config.rsdp, &memory, &config.overrides, topology::this_apic_id());
-    for (level, notice) in &firmware.notices {
-        log::log!(*level, "acpi: {notice}");
-    }
+    firmware.log_notices();
     firmware
 }
 
@@ -158,11 +152,6 @@ fn init_ioapics(firmware: &Firmware) {
         Some((io.id, io.global_system_interrupt_base, registers))
     });
     report::note("ioapic", ioapic::init(ioapics, firmware.isa_overrides));
-    for source in &firmware.nmi_sources {
-        if let Err(error) = ioapic::route_nmi(*source, cpu::apic_id_of(0)) {
-            log::warn!("ioapic: nmi source {}: {error}", source.gsi);
-        }
-    }
 }
 
 fn init_apic(choice: Option<apic::Mode>, firmware: &Firmware) {
@@ -177,14 +166,13 @@ fn init_apic(choice: Option<apic::Mode>, firmware: &Firmware) {
 
 /// Maps registers; what cannot be mapped is named and done without.
 fn map(phys: u64, len: usize) -> Option<mmio::Window> {
-    let base = paging::map_mmio(phys, len)
-        .inspect_err(|error| log::warn!("registers at {phys:#x} cannot be mapped: {error:?}"));
-    // SAFETY: `map_mmio` gives `len` bytes of device registers, for ever.
-    NonNull::new(base.ok()?).map(|base| unsafe { mmio::Window::new(base, len) })
+    paging::map_mmio(phys, len)
+        .inspect_err(|error| log::warn!("registers at {phys:#x} cannot be mapped: {error}"))
+        .ok()
 }
 
-/// Short turns of `turn_us` for the CPUs of an emulator that counts instructions; 0: none. The boot
-/// CPU calls this after bring-up, whose length differs from run to run: a run repeats their phase.
+/// See `pit::begin_turns`; 0: none. After bring-up, whose length differs from run to run: a run
+/// repeats their phase.
 pub fn begin_turns(turn_us: u16) {
     if turn_us > 0 {
         pit::begin_turns(&ports::Hardware, turn_us);
@@ -213,7 +201,6 @@ pub fn cpus() -> &'static [CpuInfo] {
     CPUS.get().map_or(&[], Vec::as_slice)
 }
 
-/// The fixed hardware that the firmware describes.
 pub fn fixed_hardware() -> Option<&'static acpi::FixedHardware> {
     MACHINE.get().map(|machine| &machine.firmware.fixed)
 }

@@ -4,27 +4,25 @@
 //! from [`reported`].
 
 use crate::arch::lock::IrqLock;
+use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 use raw_cpuid::{CpuId, Hypervisor};
 
-/// The part of the machine, and the last line about it.
-static NOTES: IrqLock<Vec<(&str, String)>> = IrqLock::new(Vec::new());
+static NOTES: IrqLock<BTreeMap<&str, String>> = IrqLock::new(BTreeMap::new());
 
 /// Logs and keeps what was found of a part of the machine. The heap exists.
 pub fn note(part: &'static str, found: impl fmt::Display) {
     let line = found.to_string();
     log::debug!("{part}: {line}");
-    let mut notes = NOTES.lock();
-    notes.retain(|(of, _)| *of != part);
-    notes.push((part, line));
+    NOTES.lock().insert(part, line);
 }
 
 /// What was found, if that part of the machine has been looked at.
 pub fn reported(part: &str) -> Option<String> {
-    let notes = NOTES.lock();
-    notes.iter().find(|(of, _)| *of == part).map(|(_, line)| line.clone())
+    NOTES.lock().get(part).cloned()
 }
 
 /// The CPU's vendor, its name, and the hypervisor it runs under.
@@ -32,33 +30,14 @@ pub fn identity() -> String {
     let cpuid = CpuId::new();
     let vendor = cpuid.get_vendor_info();
     let brand = cpuid.get_processor_brand_string();
-    let mut words = String::new();
     let names = [vendor.as_ref().map(|v| v.as_str()), brand.as_ref().map(|b| b.as_str().trim())];
-    for name in names.into_iter().flatten().filter(|name| !name.is_empty()) {
-        words.push_str(if words.is_empty() { "" } else { ", " });
-        words.push_str(name);
-    }
-    if words.is_empty() {
-        words.push_str("a CPU without a name");
-    }
-    if let Some(info) = cpuid.get_hypervisor_info() {
-        words.push_str(", under ");
-        words.push_str(hypervisor(info.identify()));
-    }
-    words
-}
-
-fn hypervisor(kind: Hypervisor) -> &'static str {
-    match kind {
-        Hypervisor::Xen => "Xen",
-        Hypervisor::VMware => "VMware",
-        Hypervisor::HyperV => "Hyper-V",
-        Hypervisor::KVM => "KVM",
-        Hypervisor::QEMU => "QEMU's translator",
-        Hypervisor::Bhyve => "bhyve",
-        Hypervisor::QNX => "QNX",
-        Hypervisor::ACRN => "ACRN",
-        Hypervisor::Unknown(..) => "a hypervisor that is not known here",
+    let names: Vec<_> = names.into_iter().flatten().filter(|name| !name.is_empty()).collect();
+    let name = if names.is_empty() { "a CPU without a name".into() } else { names.join(", ") };
+    match cpuid.get_hypervisor_info().map(|info| info.identify()) {
+        None => name,
+        Some(Hypervisor::QEMU) => format!("{name}, under QEMU's translator"),
+        Some(Hypervisor::Unknown(..)) => format!("{name}, under an unknown hypervisor"),
+        Some(known) => format!("{name}, under {known:?}"),
     }
 }
 

@@ -28,13 +28,9 @@ use bootloader_api::config::Mapping;
 pub const PAGE_SIZE: usize = 4096;
 /// Where all of physical memory is mapped, from physical address 0.
 pub const PHYS_OFFSET: u64 = 0xffff_8000_0000_0000;
-/// The stacks of Gs and Ms.
 pub const STACK_WINDOW: u64 = 0xffff_c000_0000_0000;
-/// The heap.
 pub const HEAP_WINDOW: u64 = 0xffff_e000_0000_0000;
-/// Registers of devices, mapped on request.
 pub const MMIO_WINDOW: u64 = 0xffff_f000_0000_0000;
-/// Where the windows end and the kernel image begins.
 pub const KERNEL_IMAGE: u64 = 0xffff_ffff_8000_0000;
 /// Real mode, in which APs start, addresses memory below this.
 pub const LOW_END: u64 = 1 << 20;

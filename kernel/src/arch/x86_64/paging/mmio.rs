@@ -6,10 +6,11 @@
 use super::walk::{Flags, MapError, PhysMemory, Space};
 use super::{KERNEL_IMAGE, MMIO_WINDOW, PAGE_SIZE};
 use crate::arch::lock::{IrqLock, Level};
+use crate::arch::x86_64::cpu::mmio;
 use arrayvec::ArrayVec;
+use core::ptr::NonNull;
 
 const PAGE: u64 = PAGE_SIZE as u64;
-/// The most mappings there can be.
 const MAPPINGS: usize = 64;
 /// The longest mapping: a generous PCI configuration space.
 const MAX_BYTES: u64 = 1 << 30;
@@ -17,16 +18,18 @@ const MAX_BYTES: u64 = 1 << 30;
 static WINDOW: IrqLock<Window> = IrqLock::at(Level::Window, Window::new());
 
 /// Makes `len` bytes of registers at `phys` reachable, uncached, by volatile accesses. The same
-/// request gives the same address again. What is memory is refused: a table or device that says
-/// that registers are there is wrong.
-pub fn map_mmio(phys: u64, len: usize) -> Result<*mut u8, MapError> {
+/// request gives the same address again. Refuses addresses of memory: a table or device that claims
+/// registers there is wrong.
+pub fn map_mmio(phys: u64, len: usize) -> Result<mmio::Window, MapError> {
     let space = super::space().ok_or(MapError::NotReady)?;
     let bytes = phys..phys.saturating_add(len as u64);
     if super::FRAMES.get().is_some_and(|frames| (frames.is_memory)(bytes)) {
         return Err(MapError::Memory);
     }
     let virt = WINDOW.lock().map(&space, phys, len)?;
-    Ok(core::ptr::with_exposed_provenance_mut(virt as usize))
+    let base = NonNull::new(core::ptr::with_exposed_provenance_mut(virt as usize));
+    // SAFETY: `len` bytes of device registers, mapped for ever.
+    Ok(unsafe { mmio::Window::new(base.ok_or(MapError::BadAddress)?, len) })
 }
 
 struct Mapping {

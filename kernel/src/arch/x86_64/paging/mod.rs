@@ -98,8 +98,8 @@ pub fn root() -> u64 {
 /// tables from then on; the page-fault handler has a reserve.
 ///
 /// # Safety
-/// `phys` is the caller's to expose, at an address that is the caller's too: no reference points at
-/// `virt` yet, and accesses through it cannot break what others believe about that frame.
+/// The caller owns the address `virt`, to which no reference points yet, and may map the frame at
+/// `phys` there: accesses through `virt` break no invariant that other code has about that frame.
 pub unsafe fn map_page(
     virt: u64,
     phys: u64,
@@ -122,37 +122,29 @@ pub unsafe fn unmap_page(virt: u64) -> Option<u64> {
     Some(phys)
 }
 
-/// Forgets all of this CPU's translations.
-pub fn flush_local_all() {
-    tlb::flush_all();
+/// The page-table entry of the page at `virt`, if there is a table for it: for owners of pages that
+/// store words in entries that are not present.
+///
+/// # Safety
+/// The caller owns the page. Each entry that it writes is not present, or the [`data_entry`] of a
+/// frame that it may map there. All CPUs flush a present entry before its frame is reused.
+pub unsafe fn leaf_entry(virt: u64) -> Option<&'static AtomicU64> {
+    // SAFETY: tables are never freed, and all access to them is atomic.
+    space()?.leaf(virt).map(|entry| unsafe { &*entry })
 }
 
-/// What `virt` is mapped to.
+/// A present entry for the frame at `phys`, of ordinary memory.
+pub fn data_entry(phys: u64) -> u64 {
+    phys | Flags::DATA.to_bits()
+}
+
 #[inline]
 pub fn translate(virt: u64) -> Option<Translation> {
     space()?.translate(virt)
 }
 
-/// Whether `virt` is mapped.
 pub fn is_mapped(virt: u64) -> bool {
     space().is_some_and(|space| space.find(virt).is_some())
-}
-
-/// Maps the page at `addr` below 1 MiB to itself, for APs to start in: read and execute. CPUs write
-/// to that frame through physical memory's window.
-pub fn map_identity_low(addr: u64) -> Result<(), MapError> {
-    if addr == 0 || addr >= LOW_END {
-        return Err(MapError::BadAddress);
-    }
-    space().ok_or(MapError::NotReady)?.map(addr, addr, Flags::CODE)
-}
-
-/// Takes the start page away again. Other CPUs may remember it; no code uses it.
-pub fn unmap_identity_low(addr: u64) {
-    if addr < LOW_END {
-        // SAFETY: the start page, which no CPU uses any more; nothing else is mapped there.
-        unsafe { unmap_page(addr) };
-    }
 }
 
 /// How far physical memory is mapped, looking no further than `limit`. The loader maps one range,
@@ -184,7 +176,7 @@ fn active_root() -> Option<u64> {
     None
 }
 
-fn alloc_frame() -> Option<u64> {
+pub fn alloc_frame() -> Option<u64> {
     (FRAMES.get()?.alloc)()
 }
 

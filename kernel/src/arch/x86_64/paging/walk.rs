@@ -4,7 +4,9 @@
 //! vector in the tests. The formats are those of Intel SDM vol. 3, 4-level paging.
 
 use crate::arch::paging::PAGE_SIZE;
+use crate::arch::text_enum;
 use core::sync::atomic::{AtomicU64, Ordering};
+use x86_64::VirtAddr;
 
 const ENTRIES: usize = 512;
 const PRESENT: u64 = 1 << 0;
@@ -16,13 +18,11 @@ const LARGE: u64 = 1 << 7;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// One page table, of any level.
 #[repr(C, align(4096))]
 pub struct Table(pub [AtomicU64; ENTRIES]);
 
 /// Physical memory, as far as tables need it.
 pub trait PhysMemory {
-    /// The table in the frame at `phys`.
     fn table(&self, phys: u64) -> &Table;
     /// A zeroed frame for a new table.
     fn alloc_table(&self) -> Option<u64>;
@@ -33,23 +33,18 @@ pub trait PhysMemory {
 /// What may be done with a page. All false: read only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// It may be written.
     pub writable: bool,
-    /// It may be executed.
     pub executable: bool,
     /// It is a device's, and every access goes there.
     pub uncached: bool,
 }
 
 impl Flags {
-    /// Ordinary memory.
     pub const DATA: Flags = Flags { writable: true, executable: false, uncached: false };
-    /// Code.
     pub const CODE: Flags = Flags { writable: false, executable: true, uncached: false };
-    /// Registers of a device.
     pub const DEVICE: Flags = Flags { writable: true, executable: false, uncached: true };
 
-    fn to_bits(self) -> u64 {
+    pub(super) fn to_bits(self) -> u64 {
         let bit = |on, bits| if on { bits } else { 0 };
         PRESENT
             | bit(self.writable, WRITABLE)
@@ -66,45 +61,33 @@ impl Flags {
     }
 }
 
-/// Why a page was not mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapError {
-    /// Writable and executable at once.
-    WritableAndExecutable,
-    /// Something is mapped there.
-    AlreadyMapped,
-    /// Not page-aligned, not canonical, page 0, or out of the allowed range.
-    BadAddress,
-    /// No frame for a table.
-    NoMemory,
-    /// That is memory, and no device's.
-    Memory,
-    /// The window or the list of mappings is full.
-    Full,
-    /// There are no tables yet.
-    NotReady,
+text_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum MapError {
+        WritableAndExecutable => "it would be writable and executable",
+        AlreadyMapped => "something is mapped there",
+        /// (Not page-aligned, not canonical, page 0, or out of the allowed range.)
+        BadAddress => "the address is impossible",
+        NoMemory => "no memory for a page table",
+        Memory => "that is memory, and no device's",
+        Full => "the window for registers is full",
+        NotReady => "there are no page tables yet",
+    }
 }
 
-/// What an address is mapped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Translation {
     /// The physical address, offset in the page included.
     pub phys: u64,
     /// The rights that all levels together leave.
     pub flags: Flags,
-    /// Bytes in the page: 4 KiB, 2 MiB or 1 GiB.
-    pub size: u64,
 }
 
 /// What a walk over all tables found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Pages of 4 KiB.
-    pub pages_4k: usize,
-    /// Pages of 2 MiB.
-    pub pages_2m: usize,
-    /// Pages of 1 GiB.
-    pub pages_1g: usize,
+    /// Pages of all sizes.
+    pub pages: usize,
     /// Pages that can be executed.
     pub executable_pages: usize,
     /// Pages that ring 3 could reach.
@@ -121,17 +104,15 @@ pub struct Audit {
     pub tables: usize,
 }
 
-/// The entry of a page, of any size.
+/// Where a walk ends: the entry of a page, of any size, or one that is not present.
 pub struct Leaf<'a> {
     slot: &'a AtomicU64,
-    /// As it was read.
     entry: u64,
     level: u32,
     /// The rights that all levels together leave.
     rights: u64,
 }
 
-/// An address space.
 pub struct Space<M> {
     root: u64,
     memory: M,
@@ -158,7 +139,7 @@ impl<M: PhysMemory> Space<M> {
             return Err(MapError::WritableAndExecutable);
         }
         let aligned = (virt | phys).is_multiple_of(PAGE_SIZE as u64);
-        if !aligned || !is_canonical(virt) || virt == 0 || phys & !ADDRESS != 0 {
+        if !aligned || VirtAddr::try_new(virt).is_err() || virt == 0 || phys & !ADDRESS != 0 {
             return Err(MapError::BadAddress);
         }
         let mut table = self.memory.table(self.root);
@@ -172,6 +153,12 @@ impl<M: PhysMemory> Space<M> {
             .map_err(|_| MapError::AlreadyMapped)
     }
 
+    /// The entry of the lowest level for `virt`, whatever it is, if there is a table for it.
+    pub fn leaf(&self, virt: u64) -> Option<*const AtomicU64> {
+        let leaf = self.walk(virt);
+        (leaf.level == 1).then_some(&raw const *leaf.slot)
+    }
+
     /// Unmaps one page of 4 KiB and gives its physical address. A larger page stays.
     pub fn unmap(&self, virt: u64) -> Option<u64> {
         let leaf = self.find(virt).filter(|leaf| leaf.level == 1)?;
@@ -183,33 +170,31 @@ impl<M: PhysMemory> Space<M> {
         let Leaf { entry, level, rights, .. } = self.find(virt)?;
         let size = page_size(level);
         let phys = (entry & ADDRESS & !(size - 1)) + virt % size;
-        Some(Translation { phys, flags: Flags::from_bits(rights | entry & UNCACHED), size })
+        Some(Translation { phys, flags: Flags::from_bits(rights | entry & UNCACHED) })
     }
 
-    /// The entry that maps `virt`.
     pub fn find(&self, virt: u64) -> Option<Leaf<'_>> {
-        if !is_canonical(virt) {
-            return None;
-        }
-        let mut rights = WRITABLE | USER;
-        let mut table = self.memory.table(self.root);
-        for level in (1..=4).rev() {
+        VirtAddr::try_new(virt).ok()?;
+        Some(self.walk(virt)).filter(|leaf| leaf.entry & PRESENT != 0)
+    }
+
+    fn walk(&self, virt: u64) -> Leaf<'_> {
+        let (mut table, mut rights) = (self.memory.table(self.root), WRITABLE | USER);
+        let mut level = 4;
+        loop {
             let slot = &table.0[index(virt, level)];
             let entry = slot.load(Ordering::Acquire);
-            if entry & PRESENT == 0 {
-                return None;
-            }
             rights = narrow(rights, entry);
-            if is_leaf(entry, level) {
-                return Some(Leaf { slot, entry, level, rights });
+            if entry & PRESENT == 0 || is_leaf(entry, level) {
+                return Leaf { slot, entry, level, rights };
             }
             table = self.memory.table(entry & ADDRESS);
+            level -= 1;
         }
-        None
     }
 
-    /// The bytes from `window` on that are mapped to physical address 0 and up, `limit` at the most.
-    /// By bisection: they are one range, so that its cost does not grow with memory.
+    /// The bytes from `window` on that are mapped to physical address 0 and up, `limit` at the
+    /// most. By bisection: they are one range, so that its cost does not grow with memory.
     pub fn window_len(&self, window: u64, limit: u64) -> u64 {
         let is_mapped = |at| self.translate(window + at).is_some_and(|found| found.phys == at);
         let (mut len, mut beyond) = (0, limit / PAGE_SIZE as u64 + 1);
@@ -235,11 +220,11 @@ impl<M: PhysMemory> Space<M> {
             if entry & PRESENT == 0 {
                 continue;
             }
-            let virt = sign_extend(base + i as u64 * page_size(level));
+            let virt = VirtAddr::new_truncate(base + i as u64 * page_size(level)).as_u64();
             let rights = narrow(rights, entry);
             if is_leaf(entry, level) {
-                audit.count(virt, level, rights);
-            } else if level > 1 {
+                audit.count(virt, rights);
+            } else {
                 self.audit_table(entry & ADDRESS, level - 1, virt, rights, audit);
             }
         }
@@ -269,12 +254,8 @@ impl<M: PhysMemory> Space<M> {
 }
 
 impl Audit {
-    fn count(&mut self, virt: u64, level: u32, rights: u64) {
-        match level {
-            1 => self.pages_4k += 1,
-            2 => self.pages_2m += 1,
-            _ => self.pages_1g += 1,
-        }
+    fn count(&mut self, virt: u64, rights: u64) {
+        self.pages += 1;
         let flags = Flags::from_bits(rights);
         self.executable_pages += usize::from(flags.executable);
         self.user_pages += usize::from(rights & USER != 0);
@@ -303,14 +284,6 @@ fn page_size(level: u32) -> u64 {
 
 fn index(virt: u64, level: u32) -> usize {
     (virt / page_size(level)) as usize % ENTRIES
-}
-
-fn is_canonical(virt: u64) -> bool {
-    sign_extend(virt) == virt
-}
-
-fn sign_extend(virt: u64) -> u64 {
-    ((virt << 16) as i64 >> 16) as u64
 }
 
 #[cfg(test)]

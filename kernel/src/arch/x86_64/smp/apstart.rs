@@ -57,11 +57,12 @@
 //! - *Waiting for ever*, as many kernels do: one broken CPU is then a dead machine.
 //! - *A reset and its 10 ms for each AP*: an AP that was reset waits for its SIPI without an
 //!   instruction, so one wait serves all. It was 0.6 s of a boot with 64 CPUs.
-//! - *All SIPIs at once, each AP finding its stack by its id*: an AP takes a tenth of a millisecond to
-//!   come, and the comparison of its counter with the boot CPU's takes turns all the same. The others
-//!   would spin meanwhile, as they can halt only when their number is known, and that depends on
-//!   which of the APs before them come: on a host with fewer cores than CPUs they would keep the two
-//!   that are compared from running. And a list of CPUs that are not there would cost a stack each.
+//! - *All SIPIs at once, each AP finding its stack by its id*: an AP takes a tenth of a millisecond
+//!   to come, and the comparison of its counter with the boot CPU's takes turns all the same. The
+//!   others would spin meanwhile, as they can halt only when their number is known, and that
+//!   depends on which of the APs before them come: on a host with fewer cores than CPUs they would
+//!   keep the two that are compared from running. And each CPU of the list that is absent would
+//!   cost a stack.
 //! - *A claimed flag without a round*: an AP of an earlier round that has read its stack, and is
 //!   then delayed, would claim the round of another.
 
@@ -113,7 +114,7 @@ pub fn wait(machine: &impl Machine, limit_us: u64, done: impl Fn() -> bool) -> b
 ///
 /// # Safety
 ///
-/// None of them runs already: INIT would end it.
+/// None of them runs yet: INIT would reset it.
 pub unsafe fn reset_all(machine: &impl Machine, apic_ids: impl Iterator<Item = u32>) {
     apic_ids.for_each(|apic_id| machine.send(apic_id, Message::Init));
     machine.delay_us(INIT_DELAY_US);
@@ -123,7 +124,6 @@ pub unsafe fn reset_all(machine: &impl Machine, apic_ids: impl Iterator<Item = u
 /// with its argument, for [`Block::arrive`] the block and the ticket, and its APIC id.
 pub type Entry = extern "C" fn(argument: usize, block: &'static Block, id: u32, ticket: u64) -> !;
 
-/// The trampoline, in its page, for good.
 pub struct Trampoline {
     block: &'static Block,
     vector: u8,
@@ -170,8 +170,8 @@ impl Trampoline {
         &self.block.late
     }
 
-    /// Starts the AP `apic_id`, which waits for a SIPI, or gives it up within the limits:
-    /// [`NO_ANSWER`], [`STUCK`]. It calls its entry with `argument`, on the stack that ends at `stack_top`.
+    /// Starts the AP `apic_id`, which waits for a SIPI, or gives up within [`NO_ANSWER`] or
+    /// [`STUCK`]. It calls its entry with `argument`, on the stack below `stack_top`.
     ///
     /// # Safety
     ///
@@ -323,10 +323,10 @@ impl Block {
         }
     }
 
-    /// Fills in what is meant for one AP, and lets it claim; gives the round.
+    /// Writes the stack and argument of one AP, then lets it claim the ticket. Returns the round.
     ///
-    /// Boot CPU only, while no AP may claim: a reader of a mix of two rounds fails to swap the
-    /// ticket.
+    /// Boot CPU only, while no AP may claim. An AP of an earlier round may read words of both
+    /// rounds, but its compare-and-swap of the ticket fails then, and it does not use them.
     fn publish(&self, apic_id: u32, stack_top: u64, argument: usize) -> u64 {
         self.apic_id.store(apic_id, Relaxed);
         self.stack_top.store(stack_top & !0xf, Relaxed);

@@ -11,16 +11,18 @@ use super::cpu::{self, gdt, topology};
 use super::irq::apic::{self, Message};
 use super::irq::trap;
 use super::machine::{CPUS, CpuInfo, MACHINE, STACK_PAGES, handler_stacks, report, wake};
-use super::paging;
+use super::paging::{self, Flags};
 use super::time::{clock, timer};
 use alloc::boxed::Box;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use apstart::{Block, Machine, Trampoline};
+use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use x86_64::registers::control::Cr4;
 
-/// So many in a row that do not answer are a list of CPUs that are not there: each would be waited
-/// for for seconds.
+/// When so many CPUs in a row do not answer, the rest of the list is skipped: it names CPUs that do
+/// not exist, and the boot CPU would wait seconds for each.
 const MAX_SILENT: usize = 4;
 /// From the arrival of an AP to the end of its bring-up, µs.
 const BRING_UP_LIMIT_US: u64 = 10_000_000;
@@ -62,12 +64,16 @@ pub fn report_late_cpus() {
 
 fn install_trampoline(alloc_low: fn() -> Option<u64>) -> Result<Trampoline, &'static str> {
     let frame = alloc_low().ok_or("no free page below 1 MiB for the trampoline")?;
-    paging::map_identity_low(frame).map_err(|_| "trampoline page cannot be mapped")?;
     let control = [paging::root() as u32, Cr4::read_raw() as u32];
     // SAFETY: 1. Physical memory is mapped there for good, in the one set of
     // tables that all CPUs use. 2. The frame was allocated for this.
-    unsafe { Trampoline::install(paging::phys_to_virt(frame), frame, control, ap_main) }
-        .ok_or("trampoline page not below 1 MiB")
+    let installed =
+        unsafe { Trampoline::install(paging::phys_to_virt(frame), frame, control, ap_main) };
+    let trampoline = installed.ok_or("trampoline page not below 1 MiB")?;
+    // SAFETY: it is mapped to itself, where nothing else is, and not writable.
+    unsafe { paging::map_page(frame, frame, Flags::CODE, paging::alloc_frame) }
+        .map_err(|_| "trampoline page cannot be mapped")?;
+    Ok(trampoline)
 }
 
 /// Resets all, then starts one after the other; those that come are added to `online`. If all come,
@@ -104,7 +110,8 @@ fn start_each(mut trampoline: Trampoline, mut wanted: Vec<CpuEntry>, online: &mu
     }
     let page = trampoline.page();
     if given_up == 0 {
-        paging::unmap_identity_low(page);
+        // SAFETY: no CPU uses it any more. Some may remember it, but no code leads there.
+        unsafe { paging::unmap_page(page) };
     } else {
         log::warn!(
             "smp: {given_up} CPUs given up; the start page {page:#x} stays, should one come"
@@ -117,6 +124,7 @@ fn start_each(mut trampoline: Trampoline, mut wanted: Vec<CpuEntry>, online: &mu
 struct Ap {
     index: usize,
     entry: CpuEntry,
+    tables: *mut gdt::Tables,
     ist: [u64; gdt::IST_STACKS],
     /// What it found of itself: set when its bring-up is done.
     info: spin::Once<CpuInfo>,
@@ -131,8 +139,9 @@ fn start_cpu(
     let new_stack = MACHINE.get().expect("init comes first").config.new_stack;
     let stacks = || Some((handler_stacks(new_stack)?, new_stack(2 * STACK_PAGES)?));
     let (ist, stack_top) = stacks().ok_or("no memory for its stacks")?;
+    let tables: *mut _ = Box::leak(Box::new(gdt::Tables::new()));
     let ap: &'static Ap =
-        Box::leak(Box::new(Ap { index, entry: *cpu, ist, info: spin::Once::new() }));
+        Box::leak(Box::new(Ap { index, entry: *cpu, tables, ist, info: spin::Once::new() }));
     let argument = core::ptr::from_ref(ap).addr();
     // SAFETY: 1. One set of tables for all CPUs, with the trampoline's page.
     // 2. The stack was made for this CPU. 3. `ap_main` wants this argument, and
@@ -164,15 +173,16 @@ impl Machine for Startup {
     }
 }
 
-/// Where an AP enters Rust.
 extern "C" fn ap_main(argument: usize, block: &'static Block, apic_id: u32, ticket: u64) -> ! {
     // SAFETY: `start_cpu` passed the address of an `Ap`, which lives for ever.
     let ap = unsafe { &*(argument as *const Ap) };
     let index = ap.index;
     // SAFETY: the first thing this CPU does; the index is its alone.
     unsafe { cpu::init_cpu(index, apic_id) };
-    // SAFETY: once, by this CPU; the stacks were made for it.
-    unsafe { gdt::init_cpu(index, ap.ist) };
+    // SAFETY: made for this CPU, which comes here once.
+    let tables = unsafe { &mut *ap.tables };
+    // SAFETY: its first stacks, made for it.
+    unsafe { gdt::init_cpu(tables, ap.ist) };
     trap::init_cpu();
     paging::init_cpu();
     if !block.arrive(ticket) {
@@ -187,7 +197,6 @@ extern "C" fn ap_main(argument: usize, block: &'static Block, apic_id: u32, tick
     let timer = timer::init_cpu(machine.config.timer).map(|timer| timer.mode);
     let topology = topology::read_this_cpu(ap.entry.node);
     ap.info.call_once(|| CpuInfo { index, apic_id, topology, timer });
-    cpu::set_online();
     loop {
         if let Some(entry) = GO.get() {
             entry();
@@ -197,8 +206,8 @@ extern "C" fn ap_main(argument: usize, block: &'static Block, apic_id: u32, tick
 }
 
 /// The line of the boot report for one CPU, and what was found of its clock.
-fn report_cpu(info: &CpuInfo, clock: impl core::fmt::Display) {
+fn report_cpu(info: &CpuInfo, clock: impl fmt::Display) {
     let CpuInfo { index, apic_id, topology, timer } = info;
-    let timer = timer.map_or("no timer", timer::Mode::name);
+    let timer = timer.map_or("no timer".into(), |mode| mode.to_string());
     log::debug!("smp: CPU {index} online: APIC id {apic_id}, {topology}, {timer}, {clock}");
 }

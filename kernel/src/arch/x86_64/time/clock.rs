@@ -25,8 +25,8 @@
 //! TSC: a fenced `rdtsc`, one multiplication, two loads that never miss. HPET: three reads
 //! over the bus, about 2 µs.
 //!
-//! [`init`] on the boot CPU; then for each other CPU, [`sync_cpu`] on the boot
-//! CPU while that CPU is in [`init_cpu`].
+//! The boot CPU calls [`init`]; then, for each other CPU, [`sync_cpu`], while that CPU is in
+//! [`init_cpu`].
 
 pub mod scale;
 pub mod sync;
@@ -63,10 +63,10 @@ pub enum ClockChoice {
     Hpet,
 }
 
-static TSC: spin::Once<TscClock> = spin::Once::new();
+/// With the scale from ns.
+static TSC: spin::Once<(Clock, Scale)> = spin::Once::new();
 static HPET: spin::Once<Hpet<Window>> = spin::Once::new();
-/// Set once the HPET is the clock.
-static HPET_CLOCK: spin::Once<HpetClock> = spin::Once::new();
+static HPET_CLOCK: spin::Once<(&Hpet<Window>, Clock)> = spin::Once::new();
 static EXCHANGE: Exchange = Exchange::new();
 /// The TSC when the kernel was entered.
 static ENTRY: AtomicU64 = AtomicU64::new(0);
@@ -79,8 +79,8 @@ pub fn begin() {
     ENTRY.store(tsc::cycles(), Relaxed);
 }
 
-/// Finds the TSC's frequency, chooses the source, and starts the clock, as of [`begin`]. Gives a line
-/// for the boot report; what is doubtful is logged as a warning, what is missing as an error.
+/// Finds the TSC's frequency, chooses the source, and starts the clock, as of [`begin`]. Gives a
+/// line for the boot report; what is doubtful is logged as a warning, what is missing as an error.
 ///
 /// `hpet` is the window of its registers, of at least `hpet::WINDOW_BYTES`; `pm_port` the PM
 /// timer's port and the mask of its bits; `tsc_hz` the TSC's frequency, not to be measured.
@@ -100,7 +100,8 @@ pub fn init(
     if let Some(hpet) = hpet.filter(|hpet| hpet.is_64_bits) {
         HPET.call_once(|| hpet);
     }
-    TSC.call_once(|| TscClock::new(tsc_hz, ENTRY.load(Relaxed)));
+    let clock = Clock::new(tsc_hz, ENTRY.load(Relaxed), 0);
+    TSC.call_once(|| (clock, Scale::new(NS_PER_SECOND, tsc_hz)));
     let is_hpet = choose_hpet(choice, &hints, HPET.is_completed());
     if is_hpet {
         start_hpet();
@@ -141,9 +142,21 @@ pub fn init_cpu(cpu: usize) {
 /// Nanoseconds since [`begin`]; 0 before [`init`]. See the promise at the top.
 #[inline]
 pub fn now_ns() -> u64 {
+    ns_by(rdtsc_ordered)
+}
+
+/// As [`now_ns`], for a caller that has just read this CPU's TSC.
+#[inline]
+pub fn ns_at(tsc: u64) -> u64 {
+    ns_by(|| tsc)
+}
+
+/// The TSC is read only after [`init`], so a CPU without `lfence` reaches the message about it.
+#[inline(always)]
+fn ns_by(tsc: impl FnOnce() -> u64) -> u64 {
     match HPET_CLOCK.get() {
-        Some(clock) => clock.now_ns(),
-        None => TSC.get().map_or(0, |clock| clock.ns_at(rdtsc_ordered())),
+        Some((hpet, clock)) => clock.ns_at(hpet.read()),
+        None => TSC.get().map_or(0, |(clock, _)| clock.ns_at(tsc())),
     }
 }
 
@@ -156,13 +169,13 @@ pub fn uncertainty_ns() -> u64 {
 /// How many cycles of the TSC pass in `ns`. 0 before [`init`].
 #[inline]
 pub fn ns_to_tsc(ns: u64) -> u64 {
-    TSC.get().map_or(0, |clock| clock.from_ns.apply(ns))
+    TSC.get().map_or(0, |(_, from_ns)| from_ns.apply(ns))
 }
 
 /// How many ns `cycles` of the TSC take. 0 before [`init`].
 #[inline]
 pub fn cycles_to_ns(cycles: u64) -> u64 {
-    TSC.get().map_or(0, |clock| clock.to_ns.apply(cycles))
+    TSC.get().map_or(0, |(clock, _)| clock.to_ns.apply(cycles))
 }
 
 /// Waits for `us` microseconds, spinning; for bring-up and devices only. Says false, within a
@@ -171,54 +184,31 @@ pub fn delay_us(us: u64) -> bool {
     spin(us.saturating_mul(1_000), now_ns)
 }
 
-/// The clock itself as a reference, to measure other counters against.
-pub fn reference() -> Reference<fn() -> u64> {
-    Reference { hz: NS_PER_SECOND, mask: u64::MAX, read: now_ns }
-}
-
-/// Time from a TSC that is in step with the boot CPU's.
-struct TscClock {
-    base: u64,
-    to_ns: Scale,
-    from_ns: Scale,
-}
-
-impl TscClock {
-    fn new(hz: u64, base: u64) -> TscClock {
-        let [to_ns, from_ns] = [Scale::new(hz, NS_PER_SECOND), Scale::new(NS_PER_SECOND, hz)];
-        TscClock { base, to_ns, from_ns }
-    }
-
-    /// A CPU that is behind by its uncertainty must not wrap at the start.
-    #[inline]
-    fn ns_at(&self, tsc: u64) -> u64 {
-        self.to_ns.apply(tsc.saturating_sub(self.base))
-    }
-}
-
-/// Time from the HPET, taken over at `start_ns`.
-struct HpetClock {
-    hpet: Hpet<Window>,
+/// Time by a counter: `base` was read at `start_ns`.
+struct Clock {
     base: u64,
     start_ns: u64,
     to_ns: Scale,
 }
 
-impl HpetClock {
-    fn now_ns(&self) -> u64 {
-        let passed = self.hpet.read().saturating_sub(self.base);
-        self.start_ns.saturating_add(self.to_ns.apply(passed))
+impl Clock {
+    fn new(hz: u64, base: u64, start_ns: u64) -> Clock {
+        Clock { base, start_ns, to_ns: Scale::new(hz, NS_PER_SECOND) }
+    }
+
+    /// A CPU that is behind by its uncertainty must not wrap at the start.
+    #[inline]
+    fn ns_at(&self, count: u64) -> u64 {
+        self.start_ns + self.to_ns.apply(count.saturating_sub(self.base))
     }
 }
 
-/// Makes the HPET the source, from the present reading on.
 fn start_hpet() {
-    let Some(&hpet) = HPET.get() else { return };
-    let to_ns = Scale::new(hpet.hz, NS_PER_SECOND);
-    HPET_CLOCK.call_once(|| HpetClock { hpet, base: hpet.read(), start_ns: now_ns(), to_ns });
+    if let Some(hpet) = HPET.get() {
+        HPET_CLOCK.call_once(|| (hpet, Clock::new(hpet.hz, hpet.read(), now_ns())));
+    }
 }
 
-/// A frequency in Hz, and what says so.
 type Frequency = (u64, &'static str);
 
 /// The TSC against the first reference that works: HPET, PM timer, PIT.
@@ -234,7 +224,6 @@ fn measure_tsc(hpet: Option<&Hpet<Window>>, pm_port: Option<(u16, u32)>) -> Opti
     by_hpet.or_else(by_pm_timer).or_else(|| against("pit", pit::reference(ports::Hardware)))
 }
 
-/// What a reference gives, or a warning.
 fn usable<T>(name: &str, result: Result<T, &str>) -> Option<T> {
     result.inspect_err(|reason| log::warn!("clock: {name}: {reason}")).ok()
 }
@@ -249,10 +238,8 @@ fn combine(hints: &Hints, measured: Option<Frequency>) -> Frequency {
         (Some(stated), _) => stated,
         (None, Some(measured)) => measured,
         (None, None) => {
-            let nominal = hints.base_hz.map(|hz| (hz, "nominal frequency"));
-            let (hz, by) = nominal.unwrap_or((ASSUMED_TSC_HZ, "guess"));
-            log::error!("clock: no reference works; the TSC's frequency is a {by}");
-            (hz, by)
+            log::error!("clock: no reference works; the TSC's frequency is a guess");
+            (ASSUMED_TSC_HZ, "guess")
         }
     }
 }

@@ -13,7 +13,6 @@ const PERIOD: usize = 0x004;
 const CONFIG: usize = 0x010;
 const COUNTER_LOW: usize = 0x0f0;
 const COUNTER_HIGH: usize = 0x0f4;
-/// The bytes of registers that this file touches.
 pub const WINDOW_BYTES: usize = 0x100;
 
 const COUNTER_IS_64_BITS: u32 = 1 << 13;
@@ -27,7 +26,6 @@ const MAX_PERIOD_FS: u32 = 100_000_000;
 const MIN_PERIOD_FS: u32 = 1_000_000;
 const FS_PER_SECOND: u64 = 1_000_000_000_000_000;
 
-/// A running HPET.
 #[derive(Clone, Copy, Debug)]
 pub struct Hpet<M> {
     registers: M,

@@ -32,10 +32,7 @@ const SPEAKER_ON: u8 = 1 << 1;
 /// Stops the PC's old tick, once its line is masked. An emulator would go on serving it: under
 /// `-icount` it ends CPUs' turns, at times that depend on when the firmware was done.
 pub fn silence(ports: &impl Ports) {
-    ports.outb(COMMAND, COMMAND_ONCE);
-    // The last edge comes in a microsecond.
-    ports.outb(CHANNEL_0, 1);
-    ports.outb(CHANNEL_0, 0);
+    start_channel_0(ports, COMMAND_ONCE, 1); // the last edge comes in a microsecond
 }
 
 /// Starts channel 0 again with a period of `turn_us`, its line still masked, so no CPU
@@ -44,10 +41,12 @@ pub fn silence(ports: &impl Ports) {
 /// turns let all CPUs work side by side, at points that depend on the guest alone.
 pub fn begin_turns(ports: &impl Ports, turn_us: u16) {
     let count = (u64::from(turn_us) * FREQUENCY_HZ).div_ceil(1_000_000);
-    let [low, high] = u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes();
-    ports.outb(COMMAND, COMMAND_RATE);
-    ports.outb(CHANNEL_0, low);
-    ports.outb(CHANNEL_0, high);
+    start_channel_0(ports, COMMAND_RATE, u16::try_from(count).unwrap_or(u16::MAX));
+}
+
+fn start_channel_0(ports: &impl Ports, command: u8, count: u16) {
+    ports.outb(COMMAND, command);
+    count.to_le_bytes().into_iter().for_each(|byte| ports.outb(CHANNEL_0, byte));
 }
 
 /// Starts channel 2. It counts down, and is read turned round. No other code may touch it.

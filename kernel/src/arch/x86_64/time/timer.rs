@@ -2,32 +2,33 @@
 //!
 //! The timer in the local APIC fires either at a value of the time stamp counter
 //! (TSC-deadline) or after a count of its own (one-shot). [`init_cpu`] takes the
-//! first of the two that the CPU has and that is *seen* to fire; the register
-//! sequences are in [`device`]. The clock is left to `clock`, what an interrupt
-//! means to its handler, and keeping many deadlines to the kernel's own timers.
+//! first of the two that the CPU has and that is *seen* to fire. The register
+//! sequences are over any local APIC, real or recording, so that the order of writes
+//! is tested on the host; sections named are of Intel SDM vol. 3, "APIC Timer".
+//! The clock is left to `clock`, what an interrupt means to its handler, and
+//! keeping many deadlines to the kernel's own timers.
 //!
 //! # Deadlines
 //!
-//! [`arm`] takes a time of [`clock::now_ns`]. One in the past fires at once. The
-//! interrupt may come *early*: a one-shot counter has 32 bits, so one far away
-//! fires on the way (after a minute and more). It may come late: interrupts may
-//! be off, or a hypervisor busy. So its handler reads the clock, and arms
-//! again if it is too soon. No deadline is lost: the timer stays armed until it
+//! [`arm`] takes a value of this CPU's time stamp counter: what TSC-deadline mode
+//! wants as it is, and one-shot mode with one multiplication. A time of the clock
+//! is converted once, when it is known ([`tsc_at`]), and not at each arming. A
+//! deadline in the past fires at once. The interrupt may come *early*: a one-shot
+//! counter has 32 bits, so one far away fires on the way (after a minute and more);
+//! and where the HPET is the clock, the TSC may be faster. It may come late:
+//! interrupts may be off, or a hypervisor busy. So its handler reads the clock,
+//! and arms again if it is too soon. No deadline is lost: the timer stays armed until it
 //! has fired, or is armed anew, or [`disarm`]ed.
 
-pub mod device;
-
 use super::clock::scale::Scale;
-use super::clock::tsc::{Hints, rdtsc_ordered};
+use super::clock::tsc::{Hints, cycles};
 use super::clock::{self, Mhz, NS_PER_SECOND};
-use super::reference::measure;
-use crate::arch::x86_64::irq::apic;
-use crate::arch::{self, MAX_CPUS, cpu_index, irq::IrqState};
+use super::reference::{Reference, measure};
+use crate::arch::x86_64::cpu::msr::{IA32_TSC_DEADLINE, MsrFault};
+use crate::arch::x86_64::irq::apic::{self, Bus, LVT_MASKED, LocalApic, Register::*, TIMER_VECTOR};
+use crate::arch::{self, MAX_CPUS, cpu_index, irq::IrqState, text_enum};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use device::Device;
-
-pub use device::Mode;
 
 /// `timer=` on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,18 +44,37 @@ pub enum TimerChoice {
     None,
 }
 
-/// One CPU's timer, once it is proved. Used by that CPU alone.
+text_enum! {
+    /// When the timer fires.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Mode {
+        /// At a value of the time stamp counter.
+        TscDeadline => "tsc-deadline",
+        /// When a count of its own has run down.
+        OneShot => "one-shot",
+    }
+}
+
+/// The one-shot counter runs at its input divided by this: at 1 GHz (QEMU)
+/// it lasts for 68 s, at 24 MHz it still resolves 0.7 µs.
+const DIVIDER: u64 = 16;
+const DIVIDE_BY_16: u32 = 0b0011;
+
+const LVT_ONE_SHOT: u32 = TIMER_VECTOR as u32;
+const LVT_TSC_DEADLINE: u32 = 2 << 17 | TIMER_VECTOR as u32;
+
+/// One CPU's timer. Used by that CPU alone.
 #[derive(Clone, Copy)]
-struct CpuTimer {
+struct CpuTimer<B> {
+    apic: LocalApic<B>,
     mode: Mode,
-    /// From nanoseconds to counts of the TSC, or of the one-shot counter.
+    /// From counts of the TSC to those of the one-shot counter.
     scale: Scale,
 }
 
 /// What was found of a CPU's timer, for the boot report.
 #[derive(Clone, Copy, Debug)]
 pub struct Proved {
-    /// How it fires.
     pub mode: Mode,
     hz: u64,
     late_ns: u64,
@@ -62,7 +82,7 @@ pub struct Proved {
 
 impl fmt::Display for Proved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.mode.name())?;
+        write!(f, "{}", self.mode)?;
         if self.mode == Mode::OneShot {
             write!(f, " {}", Mhz(self.hz))?;
         }
@@ -70,10 +90,12 @@ impl fmt::Display for Proved {
     }
 }
 
-static TIMERS: [spin::Once<CpuTimer>; MAX_CPUS] = [const { spin::Once::new() }; MAX_CPUS];
+/// Those that were proved.
+static TIMERS: [spin::Once<CpuTimer<apic::Hardware>>; MAX_CPUS] =
+    [const { spin::Once::new() }; MAX_CPUS];
 
-/// Modes that a CPU has tried in vain: the next CPU does not try TSC-deadline again, and waits less
-/// long for the last mode that is left, as the time to try would add up.
+/// Modes that a CPU has tried in vain. The next CPU tries such a mode only if it is the last one,
+/// and waits less long for it, as the time to try would add up.
 static FAILED: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
 /// What [`init`] was told; 0 if nothing.
@@ -84,7 +106,7 @@ static LAST_HZ: AtomicU64 = AtomicU64::new(0);
 /// Takes the one-shot counters' frequency, before they divide it, from the command line. The boot
 /// CPU measures all the same, and a frequency that is far off is not used. Before [`init_cpu`].
 pub fn init(lapic_hz: Option<u64>) {
-    STATED_HZ.store(lapic_hz.map_or(0, |hz| hz / device::DIVIDER), Relaxed);
+    STATED_HZ.store(lapic_hz.map_or(0, |hz| hz / DIVIDER), Relaxed);
 }
 
 /// Chooses and proves this CPU's timer, if it has one that fires. Allocates nothing.
@@ -93,19 +115,17 @@ pub fn init(lapic_hz: Option<u64>) {
 /// loaded, `cpu_index` right, and interrupts off. Takes 100 µs when all is well; when not, two
 /// seconds, or twenty if there is nothing else to try. What fails is logged as an error.
 pub fn init_cpu(choice: TimerChoice) -> Option<Proved> {
-    let has_failed = |mode: Mode| FAILED[mode as usize].load(Relaxed);
-    let has_deadline = Hints::of_this_cpu().has_deadline;
-    let is_forced = choice == TimerChoice::TscDeadline && !has_deadline;
-    if is_forced && !has_failed(Mode::TscDeadline) {
-        log::warn!("timer=tsc-deadline: CPUID denies it, trying all the same");
-    }
-    let modes = candidates(choice, has_deadline).into_iter().flatten();
-    let mut modes = modes.filter(|&mode| mode == Mode::OneShot || !has_failed(mode)).peekable();
-    while let Some(mode) = modes.next() {
-        let is_last = modes.peek().is_none() && !has_failed(mode);
-        match try_mode(mode, if is_last { LAST_PROOF_LIMIT_NS } else { PROOF_LIMIT_NS }) {
+    let modes = candidates(choice, Hints::of_this_cpu().has_deadline);
+    for &mode in modes {
+        let is_last = modes.last() == Some(&mode);
+        let limit_ns = match (is_last, FAILED[mode as usize].load(Relaxed)) {
+            (false, true) => continue,
+            (false, false) | (true, true) => PROOF_LIMIT_NS,
+            (true, false) => LAST_PROOF_LIMIT_NS,
+        };
+        match try_mode(mode, limit_ns) {
             Ok(proved) => return Some(proved),
-            Err(why) => log::error!("timer: CPU {}: {} {why}", cpu_index(), mode.name()),
+            Err(why) => log::error!("timer: CPU {}: {mode} {why}", cpu_index()),
         }
     }
     let cpu = cpu_index();
@@ -113,76 +133,128 @@ pub fn init_cpu(choice: TimerChoice) -> Option<Proved> {
     None
 }
 
-/// Lets this CPU's timer, if it has one, fire at `deadline_ns`, or at once if that is past. A
-/// deadline armed before is forgotten.
-#[inline]
-pub fn arm(deadline_ns: u64) {
-    // Off, so that the G that arms is not moved to another CPU half way.
-    let irqs = arch::irq::disable();
-    if let (Some(apic), Some(timer)) = (apic::current(), this_timer()) {
-        timer.arm(Device(apic), deadline_ns);
+/// The modes to try, in order.
+fn candidates(choice: TimerChoice, has_deadline: bool) -> &'static [Mode] {
+    match choice {
+        TimerChoice::Auto | TimerChoice::OneShot if !has_deadline => &[Mode::OneShot],
+        TimerChoice::Auto | TimerChoice::TscDeadline => &[Mode::TscDeadline, Mode::OneShot],
+        TimerChoice::OneShot => &[Mode::OneShot, Mode::TscDeadline],
+        TimerChoice::None => &[],
     }
-    arch::irq::restore(irqs);
 }
 
-/// Whether this CPU has a timer.
+/// Lets this CPU's timer, if it has one, fire when the TSC is at `tsc`, or at once if it is past
+/// that. A deadline armed before is forgotten. Interrupts are off.
+#[inline]
+pub fn arm(tsc: u64) {
+    if let Some(timer) = this_timer() {
+        timer.arm(tsc);
+    }
+}
+
+/// What the TSC of this CPU will be at `at_ns` of the clock. Interrupts are off.
+#[inline(never)]
+pub fn tsc_at(at_ns: u64) -> u64 {
+    let left_ns = at_ns.saturating_sub(clock::now_ns());
+    // One more, as both readings of the clock are rounded down: else it would be early.
+    cycles().saturating_add(clock::ns_to_tsc(left_ns.saturating_add(1)))
+}
+
 pub fn is_there() -> bool {
     this_timer().is_some()
 }
 
 /// This CPU's timer does not fire until it is armed again. An interrupt that is
-/// already on its way still comes.
+/// already on its way still comes. Interrupts are off.
 pub fn disarm() {
-    let irqs = arch::irq::disable();
-    if let (Some(apic), Some(timer)) = (apic::current(), this_timer()) {
-        Device(apic).disarm(timer.mode);
+    if let Some(timer) = this_timer() {
+        timer.disarm();
     }
-    arch::irq::restore(irqs);
 }
 
 #[inline]
-fn this_timer() -> Option<&'static CpuTimer> {
+fn this_timer() -> Option<&'static CpuTimer<apic::Hardware>> {
     TIMERS.get(cpu_index())?.get()
 }
 
-impl CpuTimer {
-    #[inline]
-    fn arm(&self, device: Device<apic::Hardware>, deadline_ns: u64) {
-        let left = self.scale.apply(deadline_ns.saturating_sub(clock::now_ns()));
+impl<B: Bus> CpuTimer<B> {
+    /// Puts the timer into its mode, not armed. A CPU that does not have the mode may refuse.
+    fn enter(&self) -> Result<(), MsrFault> {
         match self.mode {
-            // Relative to this CPU's counter, whatever its offset and the clock's source.
-            Mode::TscDeadline => device.arm_deadline(rdtsc_ordered().saturating_add(left)),
-            Mode::OneShot => device.arm_count(left),
+            Mode::TscDeadline => {
+                self.apic.try_write(LvtTimer, LVT_TSC_DEADLINE)?;
+                // "TSC-Deadline Mode": writes to an xAPIC are not ordered with the MSR's.
+                self.apic.bus().fence();
+                self.apic.bus().try_write_msr(IA32_TSC_DEADLINE, 0)
+            }
+            Mode::OneShot => {
+                self.apic.write(InitialCount, 0);
+                self.apic.write(Divide, DIVIDE_BY_16);
+                self.apic.try_write(LvtTimer, LVT_ONE_SHOT)
+            }
+        }
+    }
+
+    /// Fires when this CPU's time stamp counter reaches `tsc`, at once if it has; a one-shot
+    /// counter earlier, if the count does not fit.
+    #[inline]
+    fn arm(&self, tsc: u64) {
+        match self.mode {
+            Mode::TscDeadline => {
+                // A handler's stores before arming are visible when it fires.
+                self.apic.bus().fence();
+                // 0 would disarm.
+                self.apic.bus().write_msr(IA32_TSC_DEADLINE, tsc.max(1));
+            }
+            Mode::OneShot => {
+                let count = self.scale.apply(tsc.saturating_sub(cycles()));
+                let count = count.min(u64::from(u32::MAX - 1)) as u32;
+                self.apic.write(InitialCount, count + 1); // 0 would stop it
+            }
+        }
+    }
+
+    fn disarm(&self) {
+        match self.mode {
+            Mode::TscDeadline => self.apic.bus().write_msr(IA32_TSC_DEADLINE, 0),
+            Mode::OneShot => self.apic.write(InitialCount, 0),
         }
     }
 }
 
-/// The modes to try, in order.
-fn candidates(choice: TimerChoice, has_deadline: bool) -> [Option<Mode>; 2] {
-    let deadline = has_deadline.then_some(Mode::TscDeadline);
-    match choice {
-        TimerChoice::Auto => [deadline, Some(Mode::OneShot)],
-        TimerChoice::TscDeadline => [Some(Mode::TscDeadline), Some(Mode::OneShot)],
-        TimerChoice::OneShot => [Some(Mode::OneShot), deadline],
-        TimerChoice::None => [None, None],
-    }
+/// Keeps the timer from interrupting. Leaving TSC-deadline mode forgets the deadline.
+fn silence(apic: &LocalApic<impl Bus>) {
+    apic.write(LvtTimer, LVT_MASKED | u32::from(TIMER_VECTOR));
+    apic.write(InitialCount, 0);
+}
+
+/// Starts the one-shot counter from the top, without an interrupt.
+fn start_counting(apic: &LocalApic<impl Bus>) {
+    apic.write(LvtTimer, LVT_MASKED | LVT_ONE_SHOT);
+    apic.write(Divide, DIVIDE_BY_16);
+    apic.write(InitialCount, u32::MAX);
+}
+
+/// How far it has counted since [`start_counting`].
+fn counted(apic: &LocalApic<impl Bus>) -> u64 {
+    u64::from(u32::MAX - apic.read(CurrentCount))
 }
 
 /// Proves `mode`, and makes it this CPU's.
 fn try_mode(mode: Mode, limit_ns: u64) -> Result<Proved, &'static str> {
     const REFUSED: &str = "is refused by the CPU";
-    let device = Device(apic::current().ok_or(REFUSED)?);
+    let apic = apic::current().ok_or(REFUSED)?;
     let hz = match mode {
         Mode::TscDeadline => clock::ns_to_tsc(NS_PER_SECOND),
-        Mode::OneShot => counter_hz(device)?,
+        Mode::OneShot => counter_hz(&apic)?,
     };
-    device.enter(mode).map_err(|_| REFUSED)?;
-    let timer = CpuTimer { mode, scale: Scale::new(NS_PER_SECOND, hz) };
-    let has_fired = || device.0.is_requested(apic::TIMER_VECTOR);
+    let timer = CpuTimer { apic, mode, scale: Scale::new(clock::ns_to_tsc(NS_PER_SECOND), hz) };
+    timer.enter().map_err(|_| REFUSED)?;
+    let has_fired = || apic.is_requested(TIMER_VECTOR);
     serve_pending(); // of an earlier mode
-    let proof = prove(limit_ns, clock::now_ns, |at_ns| timer.arm(device, at_ns), has_fired);
+    let proof = prove(limit_ns, clock::now_ns, |at_ns| timer.arm(tsc_at(at_ns)), has_fired);
     if proof.is_err() {
-        device.silence();
+        silence(&apic);
         FAILED[mode as usize].store(true, Relaxed);
     }
     serve_pending();
@@ -200,7 +272,7 @@ fn serve_pending() {
 
 /// The frequency of this CPU's one-shot counter. It is measured against the clock on each:
 /// they differ from CPU to CPU on some machines (zephyr#34788).
-fn counter_hz(device: Device<apic::Hardware>) -> Result<u64, &'static str> {
+fn counter_hz(apic: &LocalApic<apic::Hardware>) -> Result<u64, &'static str> {
     /// 2 ms: a reading error of 0.2 µs is 100 ppm, and 64 CPUs take 0.13 s.
     const WINDOW_NS: u64 = 2_000_000;
     /// A slower counter cannot serve deadlines of microseconds.
@@ -209,13 +281,14 @@ fn counter_hz(device: Device<apic::Hardware>) -> Result<u64, &'static str> {
     if stated_hz != 0 && cpu_index() != 0 {
         return Ok(stated_hz);
     }
-    device.start_counting();
-    let measured = measure(&clock::reference(), WINDOW_NS, || device.counted());
-    device.silence();
+    start_counting(apic);
+    let clock = Reference { hz: NS_PER_SECOND, mask: u64::MAX, read: clock::now_ns };
+    let measured = measure(&clock, WINDOW_NS, || counted(apic));
+    silence(apic);
     let hz = match measured {
         Ok(hz) if stated_hz == 0 => hz,
         Ok(hz) if !agree(stated_hz, hz) => {
-            let [stated, found] = [stated_hz, hz].map(|hz| Mhz(hz * device::DIVIDER));
+            let [stated, found] = [stated_hz, hz].map(|hz| Mhz(hz * DIVIDER));
             log::error!("timer: lapic= states {stated}, the counter runs at {found}: using that");
             STATED_HZ.store(0, Relaxed); // the other CPUs start later, and measure
             hz
@@ -288,11 +361,14 @@ fn prove(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::x86_64::irq::apic::Mode as ApicMode;
+    use crate::arch::x86_64::irq::apic::tests::Fake;
+    use crate::arch::x86_64::irq::apic::tests::Op::{Fence, Mmio, Msr};
     use std::cell::Cell;
 
     /// A CPU whose clock moves by `step_ns` a reading, and whose timer fires
     /// `fires_after_ns` after it is armed.
-    struct Fake {
+    struct FakeClock {
         now_ns: Cell<u64>,
         step_ns: u64,
         fires_after_ns: Option<u64>,
@@ -300,12 +376,12 @@ mod tests {
         reads: Cell<u64>,
     }
 
-    fn fake(step_ns: u64, fires_after_ns: Option<u64>) -> Fake {
+    fn fake(step_ns: u64, fires_after_ns: Option<u64>) -> FakeClock {
         let (now_ns, armed_ns, reads) = (Cell::new(5_000), Cell::new(None), Cell::new(0));
-        Fake { now_ns, step_ns, fires_after_ns, armed_ns, reads }
+        FakeClock { now_ns, step_ns, fires_after_ns, armed_ns, reads }
     }
 
-    impl Fake {
+    impl FakeClock {
         fn now_ns(&self) -> u64 {
             self.reads.set(self.reads.get() + 1);
             self.now_ns.replace(self.now_ns.get() + self.step_ns)
@@ -326,7 +402,7 @@ mod tests {
         }
     }
 
-    fn proof_of(cpu: &Fake, limit_ns: u64) -> Result<u64, &'static str> {
+    fn proof_of(cpu: &FakeClock, limit_ns: u64) -> Result<u64, &'static str> {
         cpu.prove(limit_ns, || cpu.has_fired())
     }
 
@@ -388,14 +464,73 @@ mod tests {
     #[test]
     fn every_choice_has_a_fallback_that_the_cpu_can_do() {
         use Mode::{OneShot, TscDeadline};
-        let list = |choice, has| {
-            candidates(choice, has).into_iter().flatten().collect::<std::vec::Vec<_>>()
-        };
+        let list = candidates;
         assert_eq!(list(TimerChoice::Auto, true), [TscDeadline, OneShot]);
         assert_eq!(list(TimerChoice::Auto, false), [OneShot]);
         assert_eq!(list(TimerChoice::TscDeadline, false), [TscDeadline, OneShot]);
         assert_eq!(list(TimerChoice::OneShot, true), [OneShot, TscDeadline]);
         assert_eq!(list(TimerChoice::OneShot, false), [OneShot]);
         assert_eq!(list(TimerChoice::None, true), []);
+    }
+
+    fn timer(fake: &Fake, form: ApicMode, mode: Mode) -> CpuTimer<&Fake> {
+        let scale = Scale::new(NS_PER_SECOND, NS_PER_SECOND);
+        CpuTimer { apic: LocalApic::new(fake, form), mode, scale }
+    }
+
+    #[test]
+    fn deadline_mode_has_a_fence_between_entry_and_msr() {
+        let fake = Fake::default();
+        timer(&fake, ApicMode::XApic, Mode::TscDeadline).enter().expect("not refused");
+        assert_eq!(fake.taken(), [Mmio(0x320, 0x4_00f0), Fence, Msr(0x6e0, 0)]);
+    }
+
+    #[test]
+    fn deadline_mode_that_the_cpu_refuses_is_an_error_in_both_forms() {
+        let fake = Fake { refused: [0x6e0, 0x832].to_vec(), ..Fake::default() };
+        for (form, refused) in [(ApicMode::XApic, 0x6e0), (ApicMode::X2Apic, 0x832)] {
+            assert_eq!(timer(&fake, form, Mode::TscDeadline).enter(), Err(MsrFault(refused)));
+        }
+    }
+
+    #[test]
+    fn one_shot_is_stopped_divided_and_then_opened() {
+        let fake = Fake::default();
+        timer(&fake, ApicMode::X2Apic, Mode::OneShot).enter().expect("not refused");
+        assert_eq!(fake.taken(), [Msr(0x838, 0), Msr(0x83e, 3), Msr(0x832, 0xf0)]);
+    }
+
+    #[test]
+    fn deadlines_past_or_far_still_arm() {
+        let fake = Fake::default();
+        let one_shot = timer(&fake, ApicMode::XApic, Mode::OneShot);
+        one_shot.arm(0);
+        one_shot.arm(u64::MAX);
+        timer(&fake, ApicMode::XApic, Mode::TscDeadline).arm(0);
+        let expected = [Mmio(0x380, 1), Mmio(0x380, u32::MAX), Fence, Msr(0x6e0, 1)];
+        assert_eq!(fake.taken(), expected);
+    }
+
+    #[test]
+    fn disarm_and_silence_stop_it() {
+        let fake = Fake::default();
+        let [one_shot, deadline] =
+            [Mode::OneShot, Mode::TscDeadline].map(|mode| timer(&fake, ApicMode::XApic, mode));
+        one_shot.disarm();
+        deadline.disarm();
+        silence(&deadline.apic);
+        let expected = [Mmio(0x380, 0), Msr(0x6e0, 0), Mmio(0x320, 0x1_00f0), Mmio(0x380, 0)];
+        assert_eq!(fake.taken(), expected);
+    }
+
+    #[test]
+    fn count_down_reads_as_count_up() {
+        let fake = Fake::default();
+        let apic = LocalApic::new(&fake, ApicMode::XApic);
+        start_counting(&apic);
+        fake.mmio.borrow_mut().insert(0x390, u32::MAX - 1234);
+        assert_eq!(counted(&apic), 1234);
+        let masked = fake.taken().contains(&Mmio(0x320, 0x1_00f0));
+        assert!(masked, "no interrupt while measuring");
     }
 }

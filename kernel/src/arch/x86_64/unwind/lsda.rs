@@ -8,7 +8,6 @@
 
 use gimli::{EndianSlice, LittleEndian, Reader};
 
-/// What becomes of something that unwinds out of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It passes, perhaps after destructors have run.

@@ -19,7 +19,7 @@
 //!
 //! A G can also be abandoned where it is ([`leave`]).
 
-use crate::arch::x86_64::cpu::{self, switch};
+use crate::arch::x86_64::cpu;
 use crate::arch::x86_64::irq::trap::{Frame, PageFault};
 use core::arch::naked_asm;
 use core::mem::offset_of;
@@ -28,15 +28,12 @@ use core::mem::offset_of;
 pub struct FullStack {
     /// Whether it may not grow, or cannot.
     pub found: PageFault,
-    /// The address that was touched.
     pub address: u64,
-    /// The stack pointer then.
     pub sp: u64,
     /// The touch was a probe: by the kernel, for what it is about to do.
     pub is_probe: bool,
 }
 
-/// What `Handlers::stack_full` wants done.
 #[must_use]
 pub enum Rescue {
     /// Nothing can be done: the machine stops.
@@ -45,9 +42,9 @@ pub enum Rescue {
     Retry,
     /// The G calls this function, on its own stack with interrupts on, and does not come back.
     Call(extern "C" fn(&Faulted) -> !),
-    /// The G is abandoned, and the context that `switch` has saved at this stack pointer
-    /// continues.
-    Leave(usize),
+    /// The G is abandoned: this function is called on the stack of its M, from there downwards, as
+    /// by `mcall`.
+    Leave(usize, extern "C" fn() -> !),
 }
 
 /// The registers that a called function keeps for its caller, instruction and stack pointer.
@@ -143,46 +140,50 @@ unsafe extern "C" fn entry(_faulted: &Faulted) -> ! {
     )
 }
 
-/// Makes the interrupt return into the context saved at `sp`, interrupts off.
+/// Makes the interrupt return into `f` on the stack of an M, interrupts off.
 ///
 /// # Safety
-/// As for [`switch::switch_for_good`], at the time of the return.
-pub unsafe fn leave(frame: &mut Frame, sp: usize) {
-    let (at, _) = switch::saved_at(sp);
-    // SAFETY: the return address of a saved context, which no other CPU uses.
-    let back = unsafe { (at as *const u64).read() };
-    // As if `switch` had just returned there, which has nothing in rdi.
-    frame.go_to(back, at as u64 + 8, 0);
+/// As for [`mcall_for_good`](crate::arch::x86_64::cpu::switch::mcall_for_good), at the time of the
+/// return.
+pub unsafe fn leave(frame: &mut Frame, bottom: usize, f: extern "C" fn() -> !) {
+    frame.go_to(f as *const () as u64, bottom as u64, 0);
+    frame.rbp = 0; // a backtrace ends there
     frame.rflags &= !(BACKWARDS | INTERRUPTS_ON);
 }
 
 /// Replaces the function that faulted by `f`, as called by its caller; or, if a caller further up
 /// forbids an unwinding to pass, by the caller of that one. Returns only if there is no such place,
-/// or no frame above would catch the unwinding.
+/// or no frame above, below the `end` of this stack, would catch the unwinding.
 ///
 /// # Safety
 /// 1. Called by the function that [`Rescue::Call`] named, with the argument it was given.
 /// 2. Neither the function that faulted nor the calling one has anything to drop.
-pub unsafe fn call_in_place(faulted: &Faulted, f: extern "C-unwind" fn(usize) -> !) {
-    if let Some(caller) = callers::find(faulted.registers.rsp + 1, true) {
+pub unsafe fn call_in_place(faulted: &Faulted, end: u64, f: extern "C-unwind" fn(usize) -> !) {
+    if let Some(caller) = callers::find(faulted.registers.rsp + 1..end, true) {
         // SAFETY: a call of it returns there, and the word below `rsp` has the return address or is
         // free for it; the caller's promise.
         unsafe { call_at(&caller, f, 0) }
     }
 }
 
-/// Calls `f(argument)` from above the last caller that forbids an unwinding to pass, so that it
-/// does. Returns only if no frame above catches, or none forbids.
+/// Calls `f(argument)` from above the last caller that forbids an unwinding to pass, so that `f`
+/// can unwind. Returns only if no caller forbids it, or if none between that one and the `end` of
+/// this stack catches it.
 ///
-/// The functions below such a caller were proved not to unwind, so none of them would have cleaned
-/// up; what that caller itself owns is lost.
+/// The compiler proved that the functions below such a caller do not unwind, so they have nothing
+/// to clean up; what that caller itself owns is lost.
 ///
 /// # Safety
 /// `rbp` is the frame pointer of the caller, or of one above it; neither these nor the functions
 /// below them have anything to drop.
-pub unsafe fn call_above_forbidden(rbp: u64, f: extern "C-unwind" fn(usize) -> !, argument: usize) {
+pub unsafe fn call_above_forbidden(
+    rbp: u64,
+    end: u64,
+    f: extern "C-unwind" fn(usize) -> !,
+    argument: usize,
+) {
     // Above the frame pointer are the caller's and the return address.
-    if let Some(caller) = callers::find(rbp + 16, false) {
+    if let Some(caller) = callers::find(rbp + 16..end, false) {
         // SAFETY: where a call that was made will return to; the caller's promise.
         unsafe { call_at(&caller, f, argument) }
     }
@@ -226,7 +227,6 @@ pub fn is_probe(rip: u64) -> bool {
     code_at(rip).is_some_and(cpu::is_probe)
 }
 
-/// The code of the kernel at `rip`.
 #[cfg(target_os = "none")]
 fn code_at(rip: u64) -> Option<&'static [u8]> {
     unsafe extern "C" {
@@ -280,26 +280,29 @@ mod callers {
     use super::super::lsda::{self, Answer};
     use super::Registers;
     use core::ffi::c_void;
+    use core::ops::Range;
     use unwinding::abi::{
         _Unwind_Backtrace, _Unwind_GetCFA, _Unwind_GetGR, _Unwind_GetIP,
         _Unwind_GetLanguageSpecificData, _Unwind_GetRegionStart, UnwindContext, UnwindReasonCode,
     };
 
-    /// What a walk has found.
     struct Found {
-        /// Frames with a lower stack pointer are skipped.
-        from: u64,
+        /// Frames with a lower stack pointer are skipped. No frame of this stack is at its end or
+        /// above.
+        stack: Range<u64>,
         /// The next frame may be the one to call from.
         is_next: bool,
-        /// The frame to call from.
         caller: Option<Registers>,
         is_caught: bool,
     }
 
-    /// The innermost caller with a stack pointer of at least `from` above which no caller forbids
-    /// an unwinding to pass, if one catches it. If `is_any` is false, one below must forbid it.
-    pub fn find(from: u64, is_any: bool) -> Option<Registers> {
-        let mut found = Found { from, is_next: is_any, caller: None, is_caught: false };
+    /// The innermost caller with a stack pointer in `stack` above which no caller forbids an
+    /// unwinding to pass, if one there catches it. Unless `is_any`, a caller below must forbid it.
+    ///
+    /// A blocking call is on the stack of an M, and was called from another stack, by code that has
+    /// no tables, so what the tables say of that caller is meaningless.
+    pub fn find(stack: Range<u64>, is_any: bool) -> Option<Registers> {
+        let mut found = Found { stack, is_next: is_any, caller: None, is_caught: false };
         _Unwind_Backtrace(look, (&raw mut found).cast());
         found.caller.filter(|_| found.is_caught)
     }
@@ -307,7 +310,11 @@ mod callers {
     extern "C" fn look(context: &UnwindContext<'_>, found: *mut c_void) -> UnwindReasonCode {
         // SAFETY: from `find`, which does not touch it meanwhile.
         let found = unsafe { &mut *found.cast::<Found>() };
-        if (_Unwind_GetCFA(context) as u64) < found.from {
+        let sp = _Unwind_GetCFA(context) as u64;
+        if sp >= found.stack.end {
+            return UnwindReasonCode::END_OF_STACK;
+        }
+        if sp < found.stack.start {
             return UnwindReasonCode::NO_REASON;
         }
         if core::mem::take(&mut found.is_next) {
@@ -358,7 +365,7 @@ mod callers {
 /// On the host nothing faults.
 #[cfg(not(target_os = "none"))]
 mod callers {
-    pub fn find(_: u64, _: bool) -> Option<super::Registers> {
+    pub fn find(_: core::ops::Range<u64>, _: bool) -> Option<super::Registers> {
         None
     }
 }
@@ -376,7 +383,7 @@ mod tests {
     extern "C" fn diverted(faulted: &Faulted) -> ! {
         SEEN.set([faulted.registers.rsp as usize, faulted.at().0 as usize]);
         // SAFETY: BACK holds what the test's own switch saved, used once.
-        unsafe { switch::switch_for_good(BACK.get()) }
+        BACK.with(|back| unsafe { cpu::switch::gogo::<_, 0>(back) })
     }
 
     /// What `iretq` does, as far as it matters here, after it has saved a context

@@ -5,7 +5,7 @@
 //! protocol when told to.
 
 use super::*;
-use crate::drivers::virtio_blk::{self, Job, SLOT_BYTES, SLOT_PAGES};
+use crate::drivers::virtio_blk::{self, Command, SLOT_BYTES, SLOT_PAGES};
 use crate::mem::{PAGE_SIZE, dma};
 use core::sync::atomic::AtomicU16;
 use std::alloc::{Layout, alloc_zeroed};
@@ -187,10 +187,10 @@ fn ring() -> (Ring<HostMemory, Device>, Vec<NonNull<u8>>) {
 }
 
 /// Takes a slot and sends it.
-fn send(ring: &mut Ring<HostMemory, Device>, data: &[NonNull<u8>], job: Job) -> usize {
+fn send(ring: &mut Ring<HostMemory, Device>, data: &[NonNull<u8>], command: Command) -> usize {
     let slot = ring.slots.first_idle().expect("a free slot");
     // SAFETY: the slot is the driver's, and `data` is its memory.
-    let chain = unsafe { virtio_blk::chain(job, data[slot]) };
+    let chain = unsafe { virtio_blk::chain(command, data[slot]) };
     // SAFETY: the same.
     unsafe { ring.send(slot, chain) }.expect("not broken");
     slot
@@ -204,9 +204,9 @@ fn status(data: &[NonNull<u8>], slot: usize) -> u8 {
 #[test]
 fn the_device_sees_what_was_asked() {
     let (mut ring, data) = ring();
-    let read_slot = send(&mut ring, &data, Job::Read(7, 1024));
-    let write_slot = send(&mut ring, &data, Job::Write(9, 512));
-    send(&mut ring, &data, Job::Flush);
+    let read_slot = send(&mut ring, &data, Command::Read(7, 1024));
+    let write_slot = send(&mut ring, &data, Command::Write(9, 512));
+    send(&mut ring, &data, Command::Flush);
     let address = |slot: usize| data[slot].addr().get() as u64;
     let asked: Vec<_> = core::iter::from_fn(|| ring.transport.next()).collect();
     assert_eq!((asked[0].kind, asked[0].sector), (0, 7));
@@ -222,7 +222,7 @@ fn the_device_sees_what_was_asked() {
 fn a_device_that_is_awake_is_not_rung() {
     let (mut ring, data) = ring();
     ring.transport.sleep_not();
-    send(&mut ring, &data, Job::Flush);
+    send(&mut ring, &data, Command::Flush);
     assert_eq!(ring.transport.bells, 0);
 }
 
@@ -248,7 +248,7 @@ fn a_device_that_is_going_to_sleep_sees_the_request_or_is_rung() {
                 fence(Ordering::SeqCst);
                 available.load(Ordering::Acquire)
             });
-            let slot = send(&mut ring, &data, Job::Flush);
+            let slot = send(&mut ring, &data, Command::Flush);
             let is_rung = core::mem::take(&mut ring.transport.bells) > 0;
             let is_seen = device.join().expect("no panic") == round;
             assert!(is_rung || is_seen, "round {round}: the device sleeps beside a request");
@@ -267,7 +267,7 @@ fn all_slots_fit_and_answers_come_in_any_order_for_ever() {
     // Long enough that all counters wrap around.
     for round in 0..if cfg!(miri) { 2 } else { 2000usize } {
         let sent: Vec<_> =
-            (0..SLOTS).map(|i| send(&mut ring, &data, Job::Read(i as u64, 512))).collect();
+            (0..SLOTS).map(|i| send(&mut ring, &data, Command::Read(i as u64, 512))).collect();
         let mut asked: Vec<_> = core::iter::from_fn(|| ring.transport.next()).collect();
         assert_eq!(asked.len(), SLOTS);
         asked.rotate_left(round % SLOTS);
@@ -285,7 +285,7 @@ fn all_slots_fit_and_answers_come_in_any_order_for_ever() {
 #[test]
 fn an_abandoned_request_is_answered_to_nobody() {
     let (mut ring, data) = ring();
-    let slot = send(&mut ring, &data, Job::Read(0, 512));
+    let slot = send(&mut ring, &data, Command::Read(0, 512));
     let asked = ring.transport.next().expect("a request");
     assert!(!ring.slots.abandon(slot));
     assert_ne!(ring.slots.first_idle(), Some(slot));
@@ -298,7 +298,7 @@ fn an_abandoned_request_is_answered_to_nobody() {
 fn a_device_that_answers_nonsense_is_not_used_again() {
     for lie in [5, RING as u32, 0xffff, 0xdead_beef] {
         let (mut ring, data) = ring();
-        let slot = send(&mut ring, &data, Job::Read(0, 512));
+        let slot = send(&mut ring, &data, Command::Read(0, 512));
         let asked = ring.transport.next().expect("a request");
         ring.transport.claim(lie);
         ring.transport.answer(&asked, 0);
@@ -307,7 +307,7 @@ fn a_device_that_answers_nonsense_is_not_used_again() {
         assert!(!ring.slots.collect(slot));
         let other = ring.slots.first_idle().expect("a slot");
         // SAFETY: the slot is the driver's, and `data` is its memory.
-        let chain = unsafe { virtio_blk::chain(Job::Flush, data[other]) };
+        let chain = unsafe { virtio_blk::chain(Command::Flush, data[other]) };
         // SAFETY: the same.
         assert_eq!(unsafe { ring.send(other, chain) }, Err(Broken));
     }
@@ -316,7 +316,7 @@ fn a_device_that_answers_nonsense_is_not_used_again() {
 #[test]
 fn an_answer_given_twice_breaks_the_ring() {
     let (mut ring, data) = ring();
-    let slot = send(&mut ring, &data, Job::Read(0, 512));
+    let slot = send(&mut ring, &data, Command::Read(0, 512));
     let asked = ring.transport.next().expect("a request");
     ring.transport.answer(&asked, 0);
     ring.transport.answer(&asked, 0);

@@ -17,6 +17,8 @@ struct Fake {
     rounds: AtomicUsize,
     freed: AtomicUsize,
     room: AtomicUsize,
+    /// The stock of the last page that was to be unpacked.
+    asked: Mutex<Option<Stock>>,
 }
 
 impl Fake {
@@ -30,20 +32,34 @@ impl Fake {
 }
 
 impl Backing for Fake {
-    fn header(&self, slot: Slot) -> &Header {
-        assert!(self.has(slot.page_from_top(0)), "a header without a page");
-        let mut headers = self.headers.lock().expect("no panic");
-        headers.entry(slot.base()).or_insert_with(|| Box::leak(Box::new(Header::new())))
+    fn make(&self, first: Slot, most: usize) -> usize {
+        let new = || Header {
+            deep: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+            closing: AtomicU32::new(0),
+            state: AtomicU8::new(FREE),
+            has_record: AtomicBool::new(false),
+        };
+        let slots = (first.index()..).map(|index| Slot::new(first.class(), index)).take(most);
+        let made = slots.take_while(|slot| {
+            let mut headers = self.headers.lock().expect("no panic");
+            headers.entry(slot.base()).or_insert_with(|| Box::leak(Box::new(new())));
+            self.commit(slot.page_from_top(0), Stock::Free).is_ok()
+        });
+        made.count()
     }
 
-    fn commit_tops(&self, first: Slot, most: usize) -> usize {
-        let slots = (first.index()..).map(|index| Slot::new(first.class(), index)).take(most);
-        slots.take_while(|slot| self.commit(slot.page_from_top(0), Stock::Free).is_ok()).count()
+    fn header(&self, slot: Slot) -> &Header {
+        let headers = self.headers.lock().expect("no panic");
+        headers.get(&slot.base()).expect("a header of a slot that was made")
     }
 
     fn commit(&self, page: u64, _: Stock) -> Result<(), NoMemory> {
         let waits = self.unmapped.lock().expect("no panic").contains(&page);
         assert!(!waits, "committed again before all CPUs forgot it");
+        if self.has(page) {
+            return Ok(());
+        }
         if self.count() == self.room.load(Ordering::Relaxed) {
             return Err(NoMemory);
         }
@@ -53,6 +69,11 @@ impl Backing for Fake {
 
     fn is_committed(&self, page: u64) -> bool {
         self.has(page)
+    }
+
+    fn restore(&self, _: u64, stock: Stock) -> Option<Result<(), NoMemory>> {
+        *self.asked.lock().expect("no panic") = Some(stock);
+        None
     }
 
     fn uncommit(&self, page: u64) -> Option<Frame> {
@@ -99,6 +120,22 @@ fn a_new_stack_has_its_top_page_and_gets_others_on_touch() {
 }
 
 #[test]
+fn only_a_touch_of_another_stack_with_interrupts_off_may_take_the_whole_reserve() {
+    let pool = pool(1000);
+    let [own, other] = [0, 0].map(|class| pool.take(class).unwrap());
+    let sp = own.page_from_top(0);
+    for (slot, irqs_off_at, stock) in [
+        (own, None, Stock::Run),
+        (other, None, Stock::Run),
+        (own, Some(sp), Stock::Run),
+        (other, Some(sp), Stock::Unpack),
+    ] {
+        let _ = pool.handle_fault(slot.page_from_top(1), irqs_off_at);
+        assert_eq!(*pool.backing.asked.lock().expect("no panic"), Some(stock));
+    }
+}
+
+#[test]
 fn the_guard_is_never_committed() {
     let pool = pool(1000);
     let slot = pool.take(0).unwrap();
@@ -115,7 +152,7 @@ fn a_commit_of_the_own_stack_with_interrupts_off_is_counted_as_late() {
     let touch = |n, sp| pool.handle_fault(own.page_from_top(n), sp);
     assert_eq!(touch(1, None), PageFault::Mended);
     // An interrupt handler, on its own stack, writes to the stack of a G.
-    assert_eq!(touch(2, Some(other.top() - 8)), PageFault::Mended);
+    assert_eq!(touch(2, Some(other.start() - 8)), PageFault::Mended);
     assert_eq!(pool.stats().late_commits, 0);
     assert_eq!(touch(3, Some(own.page_from_top(2))), PageFault::Mended);
     assert_eq!(pool.stats().late_commits, 1);
@@ -142,10 +179,11 @@ fn what_is_in_use_is_what_was_taken_and_not_returned() {
 fn a_record_is_made_once_and_stays_with_its_slot() {
     let pool = pool(100);
     let slot = pool.take(0).unwrap();
-    assert!(!pool.replace_has_record(slot) && pool.replace_has_record(slot));
+    assert!(!pool.has_record(slot));
+    pool.set_has_record(slot);
     pool.put(slot);
     assert_eq!(pool.take(0), Ok(slot));
-    assert!(pool.replace_has_record(slot), "its next user finds the record");
+    assert!(pool.has_record(slot), "its next user finds the record");
 }
 
 #[test]
@@ -214,16 +252,16 @@ fn what_is_below_the_limit_is_not_opened() {
     assert!(pool.open(slot, slot.spare()..full, ALL));
     assert!(pool.open(slot, slot.spare()..full, 1));
     assert!(!pool.open(slot, slot.spare() - 8..full, ALL), "the guard");
-    assert!(!pool.open(slot, full..slot.top() + 8, ALL), "above its top");
+    assert!(!pool.open(slot, full..slot.start() + 8, ALL), "above its top");
 }
 
 #[test]
 fn wild_pointers_into_the_window_are_no_stack() {
     let pool = pool(1000);
-    assert_eq!(pool.handle_fault(Slot::new(0, 0).top() - 8, None), PageFault::Stray);
+    assert_eq!(pool.handle_fault(Slot::new(0, 0).start() - 8, None), PageFault::Stray);
     let slot = pool.take(0).unwrap();
-    assert_eq!(pool.handle_fault(Slot::new(0, 500).top(), None), PageFault::Stray, "never made");
-    assert_eq!(pool.handle_fault(Slot::new(3, 0).top(), None), PageFault::Stray, "never made");
+    assert_eq!(pool.handle_fault(Slot::new(0, 500).start(), None), PageFault::Stray, "never made");
+    assert_eq!(pool.handle_fault(Slot::new(3, 0).start(), None), PageFault::Stray, "never made");
     assert_eq!(pool.handle_fault(0x1000, None), PageFault::Stray);
     pool.put(slot);
     assert_eq!(pool.handle_fault(slot.page_from_top(3), None), PageFault::Stray, "not in use");
@@ -337,7 +375,7 @@ fn a_kernel_stack_is_whole_and_never_grows() {
     assert_eq!(pool.handle_fault(slot.page_from_top(4), None), PageFault::StackOverflow);
     assert_eq!(pool.take_kernel(0), Err(NoMemory));
     assert_eq!(pool.take_kernel(usize::MAX), Err(NoMemory));
-    assert_eq!(slot::class_for(9 * PAGE_SIZE - slot::TOP_BYTES), Some(0), "9 pages fit");
+    assert_eq!(slot::class_for(9 * PAGE_SIZE - slot::CANARY_BYTES), Some(0), "9 pages fit");
 }
 
 #[test]
@@ -347,4 +385,21 @@ fn a_kernel_stack_that_cannot_be_had_leaves_no_hole() {
     assert_eq!(pool.stats().idle_pages, 19);
     assert_eq!(pool.trim(1), 19);
     assert!(pool.take_kernel(10).is_ok());
+}
+
+#[test]
+fn stripped_stacks_have_no_page_until_they_are_taken() {
+    let pool = pool(BATCH);
+    let some = pool.take_some(0, BATCH);
+    some.iter().for_each(|&slot| pool.put(slot));
+    assert_eq!((pool.strip(3), pool.bare_slots(), pool.backing.count()), (3, BATCH - 3, BATCH - 3));
+    assert_eq!(pool.take_some(0, BATCH).len(), BATCH - 3, "first those that have their page");
+    let empty = pool.take_some(0, BATCH);
+    assert!(empty.len() == 3 && empty.iter().all(|slot| pool.backing.has(slot.page_from_top(0))));
+    empty.iter().for_each(|&slot| pool.put(slot));
+    assert_eq!((pool.strip(usize::MAX), pool.bare_slots()), (3, 0));
+    pool.backing.room.store(BATCH - 3, Ordering::Relaxed);
+    assert!(pool.take_some(0, BATCH).is_empty(), "there is no memory for them");
+    pool.backing.room.store(BATCH, Ordering::Relaxed);
+    assert_eq!(pool.take_some(0, BATCH).len(), 3, "they are not lost");
 }

@@ -17,8 +17,9 @@ impl Timed for Sleeper {
         &self.node
     }
 
-    fn due(&'static self, now_ns: u64) {
+    fn due(&'static self, now_ns: u64) -> Option<GHandle> {
         FIRED.with_borrow_mut(|fired| fired.push((self.number, now_ns)));
+        None
     }
 }
 

@@ -16,6 +16,8 @@ pub enum PageFault {
     StackOverflow,
     /// The page could be had, but there is no memory for it.
     NoMemory,
+    /// A G is switched to, and there is no frame to unpack its stack.
+    StillPacked,
     /// The address belongs to no stack.
     Stray,
 }
@@ -64,27 +66,22 @@ impl fmt::Display for Fault<'_> {
                 f.write_str(": stack overflow")
             }
             PageFault::StackOverflow => f.write_str(": stack overflow with interrupts off"),
-            PageFault::NoMemory => f.write_str(": no memory for this page"),
+            PageFault::NoMemory | PageFault::StillPacked => {
+                f.write_str(": no memory for this page")
+            }
             PageFault::Stray => {
                 let flags = paging::translate(address).map(|found| found.flags);
-                write!(f, ": {}", Violation { address, error, flags })
+                write!(f, ": {}", violation(address, error, flags))
             }
         }
     }
 }
 
-/// What a page fault violated (Intel SDM vol. 3, 4.7), for the first line of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Violation {
-    address: u64,
-    error: u64,
-    /// What the tables allow there now.
-    flags: Option<Flags>,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (address, has) = (self.address, |bit| self.error & bit != 0);
+/// What a page fault violated (Intel SDM vol. 3, 4.7), for the first line of a report. `flags` is
+/// what the tables allow there now.
+fn violation(address: u64, error: u64, flags: Option<Flags>) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
+        let has = |bit| error & bit != 0;
         if has(RESERVED_BIT) {
             return f.write_str("a page table has a reserved bit set");
         }
@@ -99,14 +96,14 @@ impl fmt::Display for Violation {
                 false => write!(f, "{access} where nothing is mapped, in {}", place(address)),
             };
         }
-        match (has(FETCH), self.flags) {
+        match (has(FETCH), flags) {
             (true, _) => write!(f, "execution of a no-execute page, in {}", place(address)),
             (_, Some(Flags { executable: true, .. })) => f.write_str("write to read-only code"),
             (_, Some(Flags { writable: false, .. })) => f.write_str("write to read-only data"),
             // Another CPU has changed the tables meanwhile, or never told this one.
             _ => f.write_str("the page tables allow it now"),
         }
-    }
+    })
 }
 
 /// What lies around `address`: see the drawing in `paging::layout`.
@@ -157,24 +154,15 @@ const NAMES: [&str; 32] = [
     "reserved exception 31",
 ];
 
-/// The vectors for which the CPU pushes an error code, a bit each.
-pub(super) const HAS_ERROR: u32 = 1 << 8
-    | 1 << 10
-    | 1 << 11
-    | 1 << 12
-    | 1 << 13
-    | 1 << 14
-    | 1 << 17
-    | 1 << 21
-    | 1 << 29
-    | 1 << 30;
+/// The vectors for which the CPU pushes an error code, a bit each: 8, 10 to 14, 17, 21, 29, 30.
+pub(super) const HAS_ERROR: u32 = 1 << 8 | 0b1_1111 << 10 | 1 << 17 | 1 << 21 | 0b11 << 29;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn said(address: u64, error: u64, flags: Option<Flags>) -> String {
-        Violation { address, error, flags }.to_string()
+        violation(address, error, flags).to_string()
     }
 
     #[test]

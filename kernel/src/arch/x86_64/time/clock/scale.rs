@@ -1,10 +1,9 @@
 //! From one frequency to another, by a multiplication and a shift.
 //!
 //! `(count × mult) >> shift` with a product of 128 bits: one `mul` and one `shrd`, no division, no
-//! overflow. The multiplier has as many bits as fit into 64, so ten years of a time stamp counter
-//! come out right to the nanosecond.
+//! overflow. The multiplier has as many bits as fit into 63 or 64, so ten years of a time stamp
+//! counter come out right to the nanosecond.
 
-/// Turns counts of one frequency into counts of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     mult: u64,
@@ -15,7 +14,7 @@ impl Scale {
     /// The scale from `from_hz` to `to_hz`; from 0 as from 1.
     pub const fn new(from_hz: u64, to_hz: u64) -> Scale {
         let from_hz = from_hz as u128 + (from_hz == 0) as u128;
-        let mut shift = 64;
+        let mut shift = 63; // below 64, so that the product is shifted by one `shrd`
         loop {
             let mult = ((to_hz as u128) << shift) / from_hz;
             // Ends at shift 0 at the latest, where the quotient is a u64.
@@ -29,7 +28,7 @@ impl Scale {
     /// `count` in the other frequency, rounded down; at most `u64::MAX`.
     #[inline]
     pub const fn apply(&self, count: u64) -> u64 {
-        let scaled = (count as u128 * self.mult as u128) >> self.shift;
+        let scaled = (count as u128 * self.mult as u128) >> (self.shift & 63);
         if scaled > u64::MAX as u128 { u64::MAX } else { scaled as u64 }
     }
 }

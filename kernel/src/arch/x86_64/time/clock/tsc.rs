@@ -25,14 +25,11 @@ pub fn cycles() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// What CPUID says about time on this CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// The counter's frequency and where it is stated: in leaf 0x15, complete with the crystal,
     /// or by the hypervisor, in a leaf of VMware's that KVM and others share.
     pub stated: Option<(u64, &'static str)>,
-    /// Leaf 0x16: the nominal frequency, rounded; good for a guess.
-    pub base_hz: Option<u64>,
     /// The counter runs at one pace in all power states.
     pub is_invariant: bool,
     /// A hypervisor or emulator is below us.
@@ -50,14 +47,12 @@ impl Hints {
         let by_cpuid = || sane(cpuid.get_tsc_info()?.tsc_frequency()?);
         let by_hypervisor =
             || sane(1_000 * u64::from(cpuid.get_hypervisor_info()?.tsc_frequency()?));
-        let base_mhz = || Some(cpuid.get_processor_frequency_info()?.processor_base_frequency());
         let features = cpuid.get_feature_info();
         let power = cpuid.get_advanced_power_mgmt_info();
         Hints {
             stated: by_cpuid()
                 .map(|hz| (hz, "cpuid"))
                 .or_else(|| by_hypervisor().map(|hz| (hz, "hypervisor"))),
-            base_hz: base_mhz().and_then(|mhz| sane(1_000_000 * u64::from(mhz))),
             is_invariant: power.is_some_and(|power| power.has_invariant_tsc()),
             is_virtual: features.as_ref().is_some_and(|has| has.has_hypervisor()),
             has_deadline: features.is_some_and(|has| has.has_tsc_deadline()),
@@ -137,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn invariance_deadline_and_base_frequency_are_seen() {
+    fn invariance_and_deadline_are_seen() {
         let found = hints(&[
             (0, 0x16, 0, 0, 0),
             (1, 0, 0, 1 << 24, 0),
@@ -146,7 +141,6 @@ mod tests {
             (0x8000_0007, 0, 0, 0, 1 << 8),
         ]);
         assert!(found.is_invariant && found.has_deadline && !found.is_virtual);
-        assert_eq!(found.base_hz, Some(2_600_000_000));
     }
 
     #[test]

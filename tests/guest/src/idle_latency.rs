@@ -1,10 +1,10 @@
-//! No G waits while a P idles, but for as long as a wake-up takes: `program=beside`.
+//! No G waits while a P idles, but for as long as a wake-up takes: `program=idle_latency`.
 //!
 //! For virtual time (`-icount`) and the profile `checked`, which notes how long a
 //! runnable G has waited beside an idle P (`runnext::invariant`). In each scene
-//! somebody makes Gs runnable in one of the ways that there are, and then computes
-//! for much longer than a wake-up takes: a wake-up that was not sent is made up for
-//! by nobody meanwhile, and the G waits for all of that time.
+//! a G makes others runnable in one of the ways that there are, and then computes
+//! for much longer than a wake-up takes: if a wake-up is not sent, nothing replaces it
+//! meanwhile, and the runnable G waits for all of that time.
 
 use crate::check::{self, checks, go_on, join_all};
 use core::hint::{black_box, spin_loop};
@@ -13,7 +13,7 @@ use runnext::internals::invariant::{self, IdleLatency};
 use runnext::prelude::*;
 use runnext::sync::Mutex;
 
-runnext::main!(beside, main);
+runnext::main!(idle_latency, main);
 
 fn main() {
     if !cfg!(debug_assertions) {
@@ -36,7 +36,7 @@ fn main() {
 
 /// How often each scene is played.
 const ROUNDS: usize = 4;
-/// For how long whoever has readied somebody computes.
+/// For how long a G computes after it has readied others.
 const LONG: Duration = Duration::from_millis(2);
 /// The most that a G may wait beside an idle P: `runnext::invariant`, "Idle
 /// latency", says why, and what was measured. If there is one P, what is left of the interrupt

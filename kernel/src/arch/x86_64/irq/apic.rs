@@ -1,14 +1,182 @@
-//! One local APIC: its registers, and the sequences written to them.
+//! The local APIC, in its two forms.
 //!
-//! [`LocalApic`] is generic over a [`Bus`], so that every sequence is tested on the host against a
-//! bus that records. Sections named below are of Intel SDM vol. 3, "Advanced Programmable Interrupt
-//! Controller (APIC)".
+//! Holds the vectors of the kernel, the machine's one choice between xAPIC (registers in memory)
+//! and x2APIC (registers as MSRs), and the sequences that are written to the registers: set-up, end
+//! of interrupt, sending. [`LocalApic`] is generic over a [`Bus`], so that every sequence is tested
+//! on the host against a bus that records. Sections named below are of Intel SDM vol. 3, "Advanced
+//! Programmable Interrupt Controller (APIC)".
+//!
+//! [`init`] once on the boot CPU, then [`init_cpu`] on every other, with interrupts off.
 
-use super::{ApicError, Lint, LocalNmi, Message, Mode, Polarity};
-use super::{ERROR_VECTOR, SPURIOUS_VECTOR};
-use crate::arch;
-use crate::arch::x86_64::cpu::msr::{IA32_APIC_BASE, MsrFault};
+use crate::arch::x86_64::cpu::mmio::{Mmio, Window};
+use crate::arch::x86_64::cpu::msr::{self, IA32_APIC_BASE, MsrFault};
+use crate::arch::{self, text_enum};
+use alloc::format;
+use alloc::string::String;
 use core::arch::x86_64::__cpuid;
+use x86_64::registers::model_specific::Msr;
+
+/// The first vector for devices; those below are exceptions and the PIC's.
+pub const FIRST_DEVICE_VECTOR: u8 = 0x30;
+/// The last vector for devices.
+pub const LAST_DEVICE_VECTOR: u8 = 0xef;
+/// The CPU's timer.
+pub const TIMER_VECTOR: u8 = 0xf0;
+/// Another CPU has work for this one.
+pub const WAKE_VECTOR: u8 = 0xf1;
+/// Another CPU asks whether this one takes interrupts.
+pub const ASK_VECTOR: u8 = 0xf2;
+/// The local APIC met an error: see [`LocalApic::take_errors`].
+pub const ERROR_VECTOR: u8 = 0xfe;
+/// An interrupt that was withdrawn. Its handler returns, without an [`eoi`].
+pub const SPURIOUS_VECTOR: u8 = 0xff;
+
+text_enum! {
+    /// The form in which the local APICs run: the same on every CPU.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Mode {
+        /// Registers in memory; ids of 8 bits.
+        XApic => "xapic",
+        /// Registers as MSRs; ids of 32 bits.
+        X2Apic => "x2apic",
+    }
+}
+
+// The words of the MADT for how a line is wired. The bus of `SameAsBus` is ISA:
+// active high, edge.
+pub use ::acpi::platform::interrupt::{
+    LocalInterruptLine as Lint, Polarity, TriggerMode as Trigger,
+};
+
+/// A pin of the local APIC that is wired to NMI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalNmi {
+    pub lint: Lint,
+    /// Which level means "interrupt".
+    pub polarity: Polarity,
+}
+
+text_enum! {
+    /// Why something about a local APIC could not be done.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ApicError {
+        NotMapped => "the APIC's registers are not mapped",
+        IdTooLarge(id: u32) => "xapic cannot address APIC id {id}",
+        DeliveryStuck => "an interrupt sent was never accepted",
+        ModeRefused(mode: Mode) => "the CPU does not go to {mode} mode",
+        NotInitialised => "the APIC is not set up yet",
+    }
+}
+
+/// Chooses the form for the machine, and sets the boot CPU's APIC up, with these NMI pins. Gives a
+/// line for the boot banner. A choice that the CPU cannot follow is named in a warning.
+///
+/// The legacy PIC is masked, and the IDT loaded, with a #GP handler that calls [`msr::fixup`].
+///
+/// # Safety
+/// 1. `physical_base` holds nothing but the local APIC's registers, and `registers`, if any, maps
+///    that page. Every CPU's registers are put there; an x2APIC needs none.
+/// 2. Called once, on the boot CPU, with interrupts off.
+pub unsafe fn init(
+    choice: Option<Mode>,
+    physical_base: u64,
+    registers: Option<Window>,
+    nmis: &[LocalNmi],
+) -> Result<String, ApicError> {
+    let hardware = Hardware { registers: registers.unwrap_or(Window::NONE) };
+    let apic = LocalApic::new(hardware, Mode::XApic);
+    let mode = apic.choose(choice, has_x2apic(), registers.is_some())?;
+    let (apic, _) = MACHINE.call_once(|| (LocalApic::new(hardware, mode), physical_base));
+    let lvt_entries = init_cpu(nmis)?;
+    Ok(format!("{mode} id {}, {lvt_entries} local interrupts", apic.id()))
+}
+
+/// Sets this CPU's APIC up: form, spurious and error vectors, NMI pins, and every other local
+/// interrupt masked. Gives the number of local interrupts. On the boot CPU [`init`] calls it.
+pub fn init_cpu(nmis: &[LocalNmi]) -> Result<u32, ApicError> {
+    let (apic, base) = MACHINE.get().ok_or(ApicError::NotInitialised)?;
+    apic.enter_mode(has_x2apic(), *base)?;
+    Ok(apic.set_up(nmis))
+}
+
+/// The form in use, once [`init`] has chosen.
+pub fn mode() -> Option<Mode> {
+    current().map(|apic| apic.mode)
+}
+
+/// The interrupt being served is done; the next may come.
+#[inline]
+pub fn eoi() {
+    if let Some(apic) = current() {
+        apic.write(Eoi, 0);
+    }
+}
+
+/// What one CPU sends to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// An interrupt with this vector.
+    Vector(u8),
+    /// Resets the CPU: it waits for a start-up.
+    Init,
+    /// Starts the CPU in real mode at this page.
+    Startup(u8),
+    /// A non-maskable interrupt.
+    Nmi,
+}
+
+/// Sends `message` to the CPU `apic_id`. What this CPU stored before is visible to its handler.
+pub fn send(apic_id: u32, message: Message) -> Result<(), ApicError> {
+    current().ok_or(ApicError::NotInitialised)?.send(apic_id, message)
+}
+
+/// This CPU's APIC. Nothing before [`init`].
+#[inline]
+pub fn current() -> Option<LocalApic<Hardware>> {
+    MACHINE.get().map(|(apic, _)| *apic)
+}
+
+/// The APIC, which has the same form on every CPU, and its physical address.
+static MACHINE: spin::Once<(LocalApic<Hardware>, u64)> = spin::Once::new();
+
+/// The registers of the CPU that executes.
+#[derive(Clone, Copy, Debug)]
+pub struct Hardware {
+    registers: Window,
+}
+
+impl Bus for Hardware {
+    fn read_msr(&self, msr: u32) -> u64 {
+        // SAFETY: `LocalApic` reads APIC registers only, and those of x2APIC only in that mode.
+        unsafe { Msr::new(msr).read() }
+    }
+
+    fn write_msr(&self, msr: u32, value: u64) {
+        // It may send an IPI: for the compiler the write reads memory, so what was stored before is
+        // not moved behind it.
+        // SAFETY: `LocalApic` writes APIC registers only; an APIC touches no memory.
+        unsafe { Msr::new(msr).write(value) }
+    }
+
+    fn try_write_msr(&self, msr: u32, value: u64) -> Result<(), MsrFault> {
+        // SAFETY: as above; `init` asked for the #GP handler.
+        unsafe { msr::wrmsr_checked(msr, value) }
+    }
+
+    fn read_mmio(&self, offset: usize) -> u32 {
+        self.registers.read(offset)
+    }
+
+    fn write_mmio(&self, offset: usize, value: u32) {
+        self.registers.write(offset, value);
+    }
+
+    /// An MSR write that others act on is not ordered after earlier stores by itself (SDM vol. 3).
+    fn fence(&self) {
+        // SAFETY: SSE2 belongs to x86-64.
+        unsafe { core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags)) };
+    }
+}
 
 /// How a local APIC's registers are reached.
 pub trait Bus {
@@ -40,7 +208,6 @@ pub enum Register {
     ErrorStatus = 0x280,
     /// Corrected machine checks.
     LvtCmci = 0x2f0,
-    /// Interrupt command, lower half.
     CommandLow = 0x300,
     /// Interrupt command, upper half; not in x2APIC, whose command has 64 bits.
     CommandHigh = 0x310,
@@ -93,7 +260,7 @@ pub fn has_x2apic() -> bool {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalApic<B> {
     bus: B,
-    pub(super) mode: Mode,
+    mode: Mode,
 }
 
 impl<B: Bus> LocalApic<B> {
@@ -101,44 +268,31 @@ impl<B: Bus> LocalApic<B> {
         LocalApic { bus, mode }
     }
 
-    /// The form for this machine: the choice if the CPU can follow it, else x2APIC if the CPU has it.
-    /// Where firmware left x2APIC on, xAPIC is refused if the id does not fit.
+    /// The form for this machine: the choice if the CPU supports it, else x2APIC if the CPU has it.
+    /// Where firmware left x2APIC on, it stays: the way back may be locked, and the id may not fit.
     pub fn choose(
         &self,
         choice: Option<Mode>,
         has_x2apic: bool,
         is_mapped: bool,
     ) -> Result<Mode, ApicError> {
-        let is_on = self.bus.read_msr(IA32_APIC_BASE) & BASE_X2APIC != 0;
         // An APIC that already runs as x2APIC has it, whatever CPUID says.
-        let can_x2apic = has_x2apic || is_on;
-        let id_fits = !is_on || self.bus.read_msr(msr_at(Id as usize)) <= u64::from(XAPIC_MAX_ID);
+        let is_on = self.bus.read_msr(IA32_APIC_BASE) & BASE_X2APIC != 0;
         match choice {
-            None | Some(Mode::X2Apic) if can_x2apic => return Ok(Mode::X2Apic),
-            Some(Mode::X2Apic) => log::warn!("apic=x2apic: this CPU has none, using xapic"),
-            Some(Mode::XApic) if !id_fits => {
-                log::warn!("apic=xapic: this CPU's APIC id is above 254, staying with x2apic");
-                return Ok(Mode::X2Apic);
+            Some(Mode::XApic) if is_on => log::warn!("apic=xapic: the firmware left x2apic on"),
+            Some(Mode::X2Apic) if !is_on && !has_x2apic => {
+                log::warn!("apic=x2apic: this CPU has none, using xapic");
             }
             _ => {}
         }
-        match (is_mapped, is_on) {
-            (true, _) => Ok(Mode::XApic),
-            (false, true) => Ok(Mode::X2Apic),
-            (false, false) => Err(ApicError::NotMapped),
+        if is_on || has_x2apic && choice != Some(Mode::XApic) {
+            return Ok(Mode::X2Apic);
         }
+        if is_mapped { Ok(Mode::XApic) } else { Err(ApicError::NotMapped) }
     }
 
-    /// Brings this CPU's APIC to the machine's form, by legal steps only:
-    ///
-    /// ```text
-    ///   disabled (00) ──1──▶ xAPIC (10) ──2──▶ x2APIC (11)
-    ///        ▲                                     │
-    ///        └──────────────────3──────────────────┘
-    /// ```
-    ///
-    /// Any other step is a #GP ("x2APIC State Transitions"): x2APIC → xAPIC
-    /// is 3, then 1. CPUs may have step 3 locked; then it is an error here.
+    /// Brings this CPU's APIC to the machine's form, by legal steps only: disabled, xAPIC, x2APIC.
+    /// Any other step is a #GP ("x2APIC State Transitions"), and an error here.
     pub fn enter_mode(&self, has_x2apic: bool, physical_base: u64) -> Result<(), ApicError> {
         let refused = Err(ApicError::ModeRefused(self.mode));
         let now = self.bus.read_msr(IA32_APIC_BASE);
@@ -148,8 +302,7 @@ impl<B: Bus> LocalApic<B> {
             (Mode::X2Apic, true) => &[],
             (Mode::X2Apic, false) if !has_x2apic => return refused,
             (Mode::X2Apic, false) => &[off | BASE_ENABLE, off | BASE_ENABLE | BASE_X2APIC],
-            (Mode::XApic, true) => &[off, off | BASE_ENABLE],
-            (Mode::XApic, false) => &[off | BASE_ENABLE],
+            (Mode::XApic, _) => &[off | BASE_ENABLE],
         };
         for &step in steps {
             if self.bus.try_write_msr(IA32_APIC_BASE, step).is_err() {
@@ -174,7 +327,7 @@ impl<B: Bus> LocalApic<B> {
         // priority away. At most 256, one for each vector.
         let words = (0..8).map(|word| self.read_at(InService as usize + word * 0x10).count_ones());
         for _ in 0..words.sum() {
-            self.eoi();
+            self.write(Eoi, 0);
         }
         for nmi in nmis {
             let pin = match nmi.lint {
@@ -215,11 +368,6 @@ impl<B: Bus> LocalApic<B> {
         }
     }
 
-    #[inline]
-    pub fn eoi(&self) {
-        self.write(Eoi, 0);
-    }
-
     /// Whether an interrupt with this vector waits to be taken.
     pub fn is_requested(&self, vector: u8) -> bool {
         let word = self.read_at(Requested as usize + usize::from(vector / 32) * 0x10);
@@ -257,9 +405,9 @@ impl<B: Bus> LocalApic<B> {
         self.command(apic_id, COMMAND_ASSERT | DELIVER_NMI);
     }
 
-    /// Interrupts this CPU itself as soon as it takes interrupts. Also from an NMI: it writes only
-    /// the low half of the command, and the interrupt has left when this returns, so a command that
-    /// the NMI interrupted is not disturbed.
+    /// Interrupts this CPU as soon as it takes interrupts. May be called in an NMI: it writes only
+    /// the low half of the command register, and the interrupt is sent when it returns, so a
+    /// command that the NMI interrupted is not disturbed.
     pub fn send_self(&self, vector: u8) {
         let low = COMMAND_ASSERT | COMMAND_TO_SELF | u32::from(vector);
         let _ = self.wait_sent(); // a stuck APIC may drop it
@@ -332,5 +480,4 @@ const fn msr_at(offset: usize) -> u32 {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 pub mod tests;

@@ -1,0 +1,250 @@
+//! How long a wait may last: until a time, or until a [`Context`] is cancelled.
+//!
+//! Channels, `select!`, locks, joins and `park` have forms that take a [`Limit`] (`_until`), as has
+//! `console::read`; not the disk, a line from the console or a sleep. A time limits the wait
+//! itself: `park_until` has a deadline. A context limits it from outside, whatever the G waits for,
+//! so it must not depend on the queue that the G waits in:
+//!
+//! 1. Before the call, the G enters the wait queue of the context, and of each context that it is a
+//!    child of, without parking ([`WaitQueue::enlisted_during`]). If one is cancelled by then, the
+//!    limit is over already ([`set_limit_over`]).
+//! 2. `cancel` sets the state, and takes each G out of the queue; under the queue's lock it ends
+//!    the G's limit ([`end_limit`](crate::run::door::end_limit)), then it readies the G.
+//! 3. A G that parks with a deadline reads, after it has begun to park, whether its limit is over,
+//!    and again when it was readied; if so, its wait ends as at a deadline. So cancelling is one
+//!    more way to be late: every queue, lock and channel handles it already, and nothing is lost.
+//! 4. After the call, the G leaves the queues, each under its lock, and then its limit is not over
+//!    any more: a later wait does not see this cancellation.
+//!
+//! Between 2 and 3 one of the two sees the other: the G parks, then reads; `cancel` stores, then
+//! readies. Both are SeqCst. A wait without a limit reads nothing.
+//!
+//! Rejected: a context as one more case of every wait, as a Go program writes it (`select` with
+//! `ctx.Done()`), because then each wait would be a selection; a timer for each context with a
+//! deadline, because the earliest of a G's deadlines is enough; and lists of children, because a G
+//! that waits under a child can wait in the queue of the parent as well: a context takes no memory
+//! in another, and a cancellation walks no tree.
+
+#![forbid(unsafe_code)]
+
+use super::queue::{IfUnwound, WaitQueue};
+use crate::run::door::{clock_uncertainty_ns, deadline_after, set_limit_over};
+use crate::run::time::{Duration, Instant};
+use alloc::sync::Arc;
+use core::fmt;
+
+/// How long a call may wait: for a [`Duration`], until an [`Instant`] or the end of a [`Context`].
+///
+/// ```
+/// use runnext::prelude::*;
+/// let (tx, rx) = chan::bounded::<u32>(1);
+/// assert!(rx.recv_until(Duration::from_millis(1)).is_err());
+/// assert!(rx.recv_until(Instant::now()).is_err());
+/// let request = Context::new();
+/// request.cancel();
+/// assert!(rx.recv_until(&request).is_err());
+/// tx.send(7).unwrap();
+/// assert_eq!(rx.recv_until(&request), Ok(7)); // it need not wait
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub enum Limit<'a> {
+    /// For so long, from the beginning of the wait on.
+    For(Duration),
+    /// Until that moment.
+    Until(Instant),
+    /// Until that context is over.
+    Context(&'a Context),
+}
+
+impl From<Duration> for Limit<'_> {
+    fn from(timeout: Duration) -> Self {
+        Limit::For(timeout)
+    }
+}
+
+impl From<Instant> for Limit<'_> {
+    fn from(at: Instant) -> Self {
+        Limit::Until(at)
+    }
+}
+
+impl<'a> From<&'a Context> for Limit<'a> {
+    fn from(context: &'a Context) -> Self {
+        Limit::Context(context)
+    }
+}
+
+impl Limit<'_> {
+    /// The same for several waits, one after the other.
+    pub(crate) fn starting_now(self) -> Self {
+        if let Limit::For(timeout) = self { (Instant::now() + timeout).into() } else { self }
+    }
+
+    /// Calls `wait` with the deadline of a wait that may last so long, and sees to it that the
+    /// waits in it with that deadline end when the limit is over. `wait` calls no code of a
+    /// program: a G is in one limited wait at a time.
+    pub(crate) fn during<R>(self, wait: impl FnOnce(u64) -> R) -> R {
+        match self {
+            Limit::For(timeout) => wait(deadline_after(timeout)),
+            Limit::Until(at) => wait(at.as_nanos()),
+            Limit::Context(context) => context.during(wait),
+        }
+    }
+}
+
+/// A task that can be cancelled, with all the waits that are done for it (Go: context.Context).
+///
+/// Clones are the same context. A child is cancelled with its parent, and by itself; it has the
+/// parent's deadline or an earlier one.
+///
+/// ```
+/// use runnext::{prelude::*, context::Over};
+/// let request = Context::new();
+/// let step = request.child_until(Duration::from_secs(3600));
+/// let (_tx, rx) = chan::bounded::<u32>(1);
+/// let worker = go(move || (rx.recv_until(&step), step.over()));
+/// request.cancel();
+/// let (received, over) = worker.join().unwrap();
+/// assert!(received.is_err());
+/// assert_eq!(over, Some(Over::Cancelled));
+/// ```
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+struct Inner {
+    /// When it was cancelled, or never; and the Gs that wait under it or under one of its children.
+    queue: WaitQueue<Instant>,
+    /// Not after the parent's.
+    deadline: Instant,
+    parent: Option<Context>,
+}
+
+impl Drop for Inner {
+    /// Of a chain of any length, the destructors are not nested.
+    fn drop(&mut self) {
+        let mut parent = self.parent.take();
+        while let Some(Context(inner)) = parent {
+            parent = Arc::into_inner(inner).and_then(|mut inner| inner.parent.take());
+        }
+    }
+}
+
+/// Why a [`Context`] is over: what came first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// It, or the context that it is a child of, was cancelled.
+    Cancelled,
+    /// Its deadline has passed.
+    TimedOut,
+}
+
+impl Context {
+    /// Without a parent and without a deadline (Go: `WithCancel(Background())`).
+    ///
+    /// # Panics
+    /// When there is no memory, as all functions that make a context.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::of(None, Instant::NEVER)
+    }
+
+    /// A child without a deadline of its own (Go: WithCancel). A wait takes a little stack for each
+    /// context in the chain.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        self.child_until(Instant::NEVER)
+    }
+
+    /// A child that is over when `limit` is, at the latest (Go: WithDeadline, WithTimeout). Of
+    /// another context only the deadline counts.
+    #[must_use]
+    pub fn child_until<'a>(&self, limit: impl Into<Limit<'a>>) -> Self {
+        let deadline = match limit.into() {
+            Limit::For(timeout) => Instant::now() + timeout,
+            Limit::Until(at) => at,
+            Limit::Context(other) => other.deadline(),
+        };
+        Self::of(Some(self.clone()), deadline.min(self.deadline()))
+    }
+
+    fn of(parent: Option<Context>, deadline: Instant) -> Self {
+        Context(Arc::new(Inner { queue: WaitQueue::new(Instant::NEVER), deadline, parent }))
+    }
+
+    /// Cancels it, and its children with it: waits under them end now, and later ones at once.
+    pub fn cancel(&self) {
+        let now = Instant::now();
+        let mut locked = self.0.queue.lock();
+        *locked = now.min(*locked);
+        drop(locked);
+        loop {
+            let mut locked = self.0.queue.lock();
+            let Some(wake) = locked.grant(0) else { return };
+            wake.end_limit();
+            locked.ready(wake);
+        }
+    }
+
+    /// Whether it is over, and why.
+    #[must_use]
+    pub fn over(&self) -> Option<Over> {
+        let chain = core::iter::successors(Some(self), |context| context.0.parent.as_ref());
+        let cancelled = chain.map(|context| *context.0.queue.lock()).min();
+        if cancelled.is_some_and(|at| at < self.deadline()) {
+            return Some(Over::Cancelled);
+        }
+        (Instant::now() >= self.deadline()).then_some(Over::TimedOut)
+    }
+
+    /// When it is over at the latest; [`Instant::NEVER`] if it has no deadline.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.0.deadline
+    }
+
+    fn during<R>(&self, wait: impl FnOnce(u64) -> R) -> R {
+        let (mut wait, mut waited) = (Some(wait), None);
+        // At every way out, when it has left all queues.
+        let _over = IfUnwound(|| set_limit_over(false));
+        self.enlisted_during(&mut || {
+            // As in `sleep_until`: on the CPU that the G wakes up on the deadline has passed, too.
+            let deadline_ns = self.deadline().as_nanos().saturating_add(clock_uncertainty_ns());
+            waited = wait.take().map(|wait| wait(deadline_ns));
+        });
+        waited.expect("`wait` was called once")
+    }
+
+    /// Calls `wait` with this G in the queues of this context and of all that it is a child of.
+    fn enlisted_during(&self, wait: &mut dyn FnMut()) {
+        let Inner { queue, parent, .. } = &*self.0;
+        let is_open = |cancelled: &mut Instant| {
+            let is_cancelled = *cancelled != Instant::NEVER;
+            if is_cancelled {
+                set_limit_over(true);
+            }
+            !is_cancelled
+        };
+        queue.enlisted_during(0, is_open, || match parent {
+            Some(parent) => parent.enlisted_during(wait),
+            None => wait(),
+        });
+    }
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Context");
+        shown.field("over", &self.over()).field("deadline", &self.deadline()).finish()
+    }
+}
+
+// By its path, because the models compile this file from elsewhere.
+#[cfg(all(test, not(loom)))]
+#[path = "limit/tests.rs"]
+mod tests;
