@@ -26,6 +26,7 @@
 mod arrows;
 pub mod checks;
 pub mod expect;
+pub mod explore;
 pub mod files;
 #[cfg(test)]
 mod forbidden;

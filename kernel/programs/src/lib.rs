@@ -26,6 +26,7 @@ mod pipeline;
 mod primes;
 mod shell;
 mod skynet;
+mod tickets;
 mod tour;
 
 #[cfg(not(target_os = "none"))]

@@ -17,6 +17,7 @@ mod console;
 mod cpus;
 mod cycles;
 mod disk;
+mod explore;
 mod fast;
 mod faults;
 mod firmware;
