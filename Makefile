@@ -6,7 +6,8 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help run test test-quick test-full image usb gdb build setup clean tool browser bochs newer-qemu
-.PHONY: doc bench bench-go bench-check bench-docs bench-all trace compare fuzz chaos soak
+.PHONY: doc bench bench-go bench-check bench-docs bench-all systems trace compare fuzz chaos soak explore
+.PHONY: handout grade grade-all grade-check
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
@@ -39,11 +40,22 @@ CPUS ?=
 MINUTES ?=
 TARGET ?=
 SEED ?=
-# Of `make chaos`: how many seeds, from which on.
-SEEDS ?= 200
+# Of the labs: LAB=4; OUT= of `make handout`; HINT=2, FULL=1, TEACHER=dir, SUBMISSION=dir of
+# `make grade`; SUBMISSIONS=dir of `make grade-all`.
+LAB ?=
+HINT ?=
+FULL ?=
+TEACHER ?=
+SUBMISSION ?=
+SUBMISSIONS ?=
+# Of `make chaos` and `make explore`: how many seeds (200, 1000), from which on; of
+# `make explore` also LIMIT=10, the seconds of virtual time that make a hang.
+SEEDS ?=
 FIRST ?= 1
+LIMIT ?=
 export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS FAST DEV BENCH SAMPLES CPUS
-export MINUTES TARGET SEED SEEDS FIRST OUT REAL A B
+export MINUTES TARGET SEED SEEDS FIRST LIMIT OUT REAL A B
+export LAB HINT FULL TEACHER SUBMISSION SUBMISSIONS
 
 # One place for what is built, and rustup's tools even in a shell that was
 # started before rustup came.
@@ -58,7 +70,7 @@ MACHINE = --smp "$$SMP" --mem "$$MEM" --uefi "$$UEFI" --accel "$$ACCEL" --gui "$
 	--cmdline "$$ARGS"
 
 help: ## this list
-	@echo 'make <target> [SMP=8 MEM=1G UEFI=1 ACCEL=tcg|kvm GUI=1 DISK=image PROGRAM=name APP=path ARGS="…" FAST=1 BENCH=name]'
+	@echo 'make <target> [SMP=8 MEM=1G UEFI=1 ACCEL=tcg|kvm GUI=1 DISK=image PROGRAM=name APP=path ARGS="…" FAST=1 BENCH=name SEEDS=n LIMIT=10 LAB=4]'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: tool ## build and boot in QEMU, serial console here
@@ -75,6 +87,12 @@ test-full: tool browser bochs newer-qemu ## all seeds, sizes and machine shapes,
 
 chaos: tool ## SEEDS=200 FIRST=1: boot once per seed with random preemption and delays
 	@cargo run --quiet -p tests --bin chaos -- --seeds "$$SEEDS" --first "$$FIRST"
+
+# Four CPUs unless SMP= was given: more take turns that are longer to go through.
+explore: tool newer-qemu ## PROGRAM=tickets SEEDS=1000: look for an interleaving that fails, shrink and show it
+	@cargo run --quiet -p tests --bin explore -- --program "$$PROGRAM" --app "$$APP" --seeds "$$SEEDS" \
+		--first "$$FIRST" --smp "$(if $(filter file,$(origin SMP)),4,$(SMP))" --mem "$$MEM" \
+		--limit "$$LIMIT" --cmdline "$$ARGS"
 
 soak: tool ## MINUTES=30: all features at once on 8 and 16 CPUs, and a ledger of leaks
 	@cargo run --quiet -p tests --bin soak -- --minutes "$$MINUTES"
@@ -101,7 +119,24 @@ bench-check: tool ## fails when an operation is over its budget (the large ones 
 bench-docs: tool ## the tables of docs/benchmarks.md, from what was measured
 	@cargo run --quiet -p bench -- docs
 
-bench-all: bench-go bench-docs ## all of that: an hour on a quiet machine
+bench-all: bench-go bench-docs ## bench-go, then bench-docs: an hour on a quiet machine
+
+systems: tool newer-qemu ## the six scheduling systems side by side, as docs/systems.md
+	@cargo run --quiet -p bench -- systems
+
+handout: setup ## LAB=4 OUT=dir: a lab for students (labs/README.md)
+	@cargo run --quiet -p labs -- handout --lab "$$LAB" --out "$$OUT" --teacher "$$TEACHER"
+
+grade: setup ## LAB=4 [HINT=2 FULL=1 TEACHER=dir SUBMISSION=dir]: points, and how it failed
+	@cargo run --quiet -p labs -- grade --lab "$$LAB" --hint "$$HINT" --full "$$FULL" \
+		--teacher "$$TEACHER" --submission "$$SUBMISSION"
+
+grade-all: setup ## LAB=4 SUBMISSIONS=dir: each folder in it, as CSV and JSON
+	@cargo run --quiet -p labs -- grade-all --lab "$$LAB" --full "$$FULL" \
+		--teacher "$$TEACHER" --submissions "$$SUBMISSIONS"
+
+grade-check: setup ## the labs themselves: stub 0, reference 100, each wrong body its test
+	@cargo run --quiet -p labs -- check --lab "$$LAB"
 
 image: tool ## target/runnext-bios.img and target/runnext-uefi.img
 	@$(BOOT) image --app "$$APP"

@@ -14,6 +14,7 @@
 //! | 20,000 full stacks leave nothing behind | 1,000 |
 //! | two loom models (`two_parkers_and_one_submit`, `a_reader_and_two_writers`) with three preemptions | with two |
 //! | the decisions and arrivals of `sched`, the simulated device and the readers of traces under Miri | the same natively; under Miri `sched`'s lists and the trace's ring |
+//! | every wrong body of the labs, their stubs, references and variants | one wrong body a lab, without the models |
 //! | everything else that is marked `ignored` (shapes, seeds, UEFI twins) | the test beside it on the usual machine |
 //!
 //! Host tools are built in the dev profile throughout, like a bare `cargo test`.
@@ -75,7 +76,8 @@ fn lanes(effort: Effort) -> Vec<Vec<Job>> {
     let mut others = vec![format(), clippy(), clippy_bare(), host_tests()];
     if effort > Effort::Quick {
         machines.push(budgets());
-        others.extend([miri(effort), loom(effort), thread_sanitizer(), simulation(), docs()]);
+        others.extend([miri(effort), loom(effort), thread_sanitizer(), simulation(), labs(effort)]);
+        others.push(docs());
     }
     vec![machines, others]
 }
@@ -134,8 +136,8 @@ fn host_tests() -> Job {
                 &test[..],
                 // With one kernel for `fuzz` and `programs`.
                 &[
-                    "bench", "boot", "fuzz", "plugin", "programs", "runnext", "sched", "tool",
-                    "trace",
+                    "bench", "boot", "fuzz", "labs", "plugin", "programs", "runnext", "sched",
+                    "tool", "trace",
                 ]
                 .map(|name| ["-p", name])
                 .concat()[..],
@@ -162,13 +164,23 @@ fn docs() -> Job {
     )
 }
 
-/// Thousands of seeds, and seven mistakes that must be found. Optimised a little,
+/// Thousands of seeds, and eleven mistakes that must be found. Optimised a little,
 /// in a directory of its own, because the feature and the level rebuild things.
 fn simulation() -> Job {
     Job::new("simulation", Kind::Tests).cargo_with(
         &["test", "-p=sched", "--features=sim", "--test=sim", "--target-dir=target/sim"],
         &[("CARGO_PROFILE_DEV_OPT_LEVEL", "1")],
     )
+}
+
+/// One wrong body a lab, by host tests and the simulator; all of them, with the models, in
+/// `make test-full`.
+fn labs(effort: Effort) -> Job {
+    let mut args = vec!["run", "--quiet", "-p", "labs", "--", "check"];
+    if effort < Effort::Full {
+        args.push("--quick");
+    }
+    Job::new("labs", Kind::Check).cargo(&args)
 }
 
 /// In a directory of its own, because the flag rebuilds everything. The two largest models
@@ -198,7 +210,7 @@ fn miri(effort: Effort) -> Job {
     let miri = ["miri", "test", "--no-fail-fast"];
     let mut sched = vec!["-p=sched", "--lib", "--test=stress"];
     let kernel = ["-p=runnext", "--lib", "--", "--skip=arch::", "--skip=watch::backtrace::"];
-    let run = ["job", "label", "link", "permit", "poller", "registry", "ring"];
+    let run = ["job", "permit", "poller", "record", "ring", "task"];
     let mut parts = run.map(|file| format!("run::{file}::")).to_vec();
     let api = ["chan", "gref", "select", "sync"];
     parts.extend(api.map(|module| format!("api::{module}::")));

@@ -1,0 +1,26 @@
+// loses: half
+// Runs the newest of the stolen Gs, as Go does: the order is lost.
+// region: steal
+let tail = self.q.tail.load(Relaxed);
+loop {
+    let head = victim.head.load(Acquire);
+    let len = victim.tail.load(Acquire).wrapping_sub(head);
+    if len == 0 {
+        return None;
+    }
+    if len > CAPACITY {
+        spin_loop();
+        continue;
+    }
+    let n = (len - len / 2).min(STEAL_MAX as u32);
+    for i in 0..n - 1 {
+        let g = victim.slot(head.wrapping_add(i)).load(Relaxed);
+        self.q.slot(tail.wrapping_add(i)).store(g, Relaxed);
+    }
+    let oldest = victim.slot(head.wrapping_add(n - 1)).load(Relaxed);
+    if victim.head.compare_exchange(head, head.wrapping_add(n), AcqRel, Relaxed).is_ok() {
+        self.q.tail.store(tail.wrapping_add(n - 1), Release);
+        return oldest.map(|g| (g, n));
+    }
+    spin_loop();
+}

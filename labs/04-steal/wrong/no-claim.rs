@@ -1,0 +1,24 @@
+// loses: claim
+// Moves `head` by a plain store: the victim or another thief may have taken the same Gs.
+// region: steal
+let tail = self.q.tail.load(Relaxed);
+loop {
+    let head = victim.head.load(Acquire);
+    let len = victim.tail.load(Acquire).wrapping_sub(head);
+    if len == 0 {
+        return None;
+    }
+    if len > CAPACITY {
+        spin_loop();
+        continue;
+    }
+    let n = (len - len / 2).min(STEAL_MAX as u32);
+    let oldest = victim.slot(head).load(Relaxed);
+    for i in 1..n {
+        let g = victim.slot(head.wrapping_add(i)).load(Relaxed);
+        self.q.slot(tail.wrapping_add(i - 1)).store(g, Relaxed);
+    }
+    victim.head.store(head.wrapping_add(n), Release);
+    self.q.tail.store(tail.wrapping_add(n - 1), Release);
+    return oldest.map(|g| (g, n));
+}
