@@ -314,6 +314,8 @@ fn an_m_is_made_for_each_g_or_used_again() {
 /// The memory of a G that waits.
 fn a_g_with_an_m_has_two_stacks() {
     const GS: usize = 400;
+    // Each CPU makes an M when it comes up, and some may do so only now.
+    wait_until(|| stats().ms.created >= num_cpus() as u64);
     let gate = Arc::new(Semaphore::new(0));
     let waiting = Arc::new(AtomicUsize::new(0));
     let before = inspect::memory().frames.free;
