@@ -63,7 +63,7 @@ fn tour() -> usize {
         failed += play(number, scene);
         let is_last = number == scenes::ALL.len();
         let hint = hints::of(scene.title).filter(|_| console::is_terminal());
-        if hint.is_some_and(|hint| !goes_on(hint, is_last)) {
+        if hint.is_some_and(|hint| !goes_on(hint, is_last) && !is_last) {
             println!("\nleft after scene {number} of {}; `run tour` plays all", scenes::ALL.len());
             break;
         }
