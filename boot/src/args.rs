@@ -57,7 +57,8 @@ pub struct Options {
     icount: Option<String>,
     disk: Option<String>,
     keeps_writes: bool,
-    program: Option<String>,
+    /// The program to run, if one was named.
+    pub program: Option<String>,
     cmdline: Option<String>,
     /// Where the guest's debug console goes.
     pub debugcon: Option<PathBuf>,
@@ -67,6 +68,8 @@ pub struct Options {
     pub is_fast: bool,
     /// A person sits at the serial port.
     pub at_terminal: bool,
+    /// Whether to build with the profile `gdb`.
+    pub for_gdb: bool,
 }
 
 impl Options {
@@ -146,7 +149,11 @@ impl Options {
     /// Makes the image of `kernel` for `firmware`.
     pub fn image(&self, firmware: Firmware, kernel: &Path) -> Result<PathBuf> {
         let out_dir = self.out_dir.clone().unwrap_or_else(crate::target_dir);
-        let kind = if self.is_fast { "-fast" } else { "" };
+        let kind = match (self.for_gdb, self.is_fast) {
+            (true, _) => "-gdb",
+            (_, true) => "-fast",
+            _ => "",
+        };
         let usual = || format!("{}{kind}", self.source().image_name());
         let name = self.name.clone().unwrap_or_else(usual);
         image::build(firmware, kernel, &crate::root().join("boot/cmdline.txt"), &out_dir, &name)

@@ -39,6 +39,11 @@ impl Source {
         self.build_with("fast", Stdio::inherit())
     }
 
+    /// The same with the profile `gdb`: as `fast`, and with the types of all records.
+    pub fn build_for_gdb(&self) -> Result<PathBuf> {
+        self.build_with("for-gdb", Stdio::inherit())
+    }
+
     /// The same as `build` without a word, unless it fails: then all of them are the error.
     pub fn build_quietly(&self) -> Result<PathBuf> {
         self.build_with(self.profile(), Stdio::piped())

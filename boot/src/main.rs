@@ -5,6 +5,7 @@
 //! or 130 after Ctrl-C.
 
 use std::io::IsTerminal;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -86,7 +87,10 @@ fn run(options: &Options) -> Result<ExitCode> {
     let stdin = if is_deaf { Stdio::null() } else { Stdio::inherit() };
     let mut command = machine.command(scratch.path())?;
     let mut qemu = start(command.stdin(stdin).stdout(Stdio::piped()))?;
-    let places = Places::of(&kernel, &boot::root());
+    let mut places = Places::of(&kernel, &boot::root());
+    if on_terminal {
+        places = places.folded();
+    }
     let said = qemu.stdout.take();
     // If nothing reads what is passed on, QEMU is told so by its next write.
     let passing =
@@ -101,7 +105,9 @@ fn run(options: &Options) -> Result<ExitCode> {
 
 fn gdb(options: &Options) -> Result<ExitCode> {
     options.check()?;
-    let kernel = kernel(options)?;
+    let mut options = options.clone();
+    options.for_gdb = true;
+    let kernel = kernel(&options)?;
     options.check_program(&kernel)?;
     let image = options.image(options.firmware(), &kernel)?;
     let scratch = Scratch::new()?;
@@ -109,10 +115,17 @@ fn gdb(options: &Options) -> Result<ExitCode> {
     let machine: Machine = options.machine(&image)?;
     // It stops before the first instruction and listens on port 1234.
     let machine = machine.serial(Serial::File(log.clone())).arg("-s").arg("-S");
-    let mut qemu = start(machine.command(scratch.path())?.stdin(Stdio::null()))?;
+    // Ctrl-C is gdb's, which stops the machine by it: neither QEMU's nor ours.
+    let mut command = machine.command(scratch.path())?;
+    let mut qemu = start(command.stdin(Stdio::null()).process_group(0))?;
+    signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)))?;
     let mut gdb = Command::new("gdb");
-    gdb.arg(&kernel).args(["-ex", "target remote localhost:1234"]);
+    gdb.arg("-q").arg(&kernel).arg("-x").arg(boot::root().join("scripts/gdb.py"));
+    gdb.args(["-ex", "target remote localhost:1234"]);
+    let name = options.program.as_deref().unwrap_or_default();
+    gdb.args(["-ex", &format!("break-main {name}")]);
     println!("serial output: {}", shown(&log));
+    println!("`continue` runs to main; then `info gs`, `info ms`, `info ps`, `bt g 1`");
     match gdb.status() {
         Ok(_) => {
             qemu.kill().ok();
@@ -140,6 +153,7 @@ fn write_stick(options: &Options) -> Result<ExitCode> {
 fn kernel(options: &Options) -> Result<PathBuf> {
     match &options.kernel {
         Some(kernel) => Ok(kernel.clone()),
+        None if options.for_gdb => options.source().build_for_gdb(),
         None if options.is_fast => options.source().build_fast(),
         None => options.source().build(),
     }

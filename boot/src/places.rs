@@ -13,6 +13,10 @@
 //!
 //! Every byte passes at once and unchanged: a prompt without an end of line is seen when it is
 //! written. Only behind the end of a frame's line is something put in.
+//!
+//! At a terminal backtraces are folded ([`Places::folded`]): a person sees the calls of the
+//! program, and a line with the number of the kernel's between them. A report of a fault or of a
+//! kernel panic is never folded, nor what comes after it.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -24,16 +28,44 @@ pub struct Places {
     loader: Option<Loader>,
     /// What source paths begin with in this tree.
     root: PathBuf,
+    /// The same of the kernel's.
+    kernel: Vec<PathBuf>,
+    is_folded: bool,
 }
+
+/// What is known of a frame's line.
+struct Below {
+    /// What is put in behind it, each line with the end of line that it had.
+    text: String,
+    /// The function, or one that is inlined there, is neither the kernel's nor a library's.
+    is_program: bool,
+}
+
+/// After these words nothing is folded: the machine ends, and each call may matter.
+const FATAL: [&str; 2] = ["fatal exception on CPU", "kernel panic on CPU"];
 
 impl Places {
     /// Of the kernel in this file. One without line tables has no places: then nothing is put in.
     pub fn of(kernel: &Path, root: &Path) -> Self {
-        Self { loader: Loader::new(kernel).ok(), root: root.into() }
+        let of_kernel = ["kernel/src", "kernel/sched"].map(|dir| root.join(dir)).into();
+        let loader = Loader::new(kernel).ok();
+        Self { loader, root: root.into(), kernel: of_kernel, is_folded: false }
     }
 
-    /// What is put in behind `line`, each with the end of line that it had.
-    fn below(&self, line: &[u8]) -> Option<String> {
+    /// The same, with the kernel's own calls counted and not shown.
+    #[must_use]
+    pub fn folded(self) -> Self {
+        Self { is_folded: true, ..self }
+    }
+
+    /// Whether a path is that of the kernel, of Rust's library or of a crate from the registry.
+    fn is_kernels(&self, file: &str) -> bool {
+        self.kernel.iter().any(|own| Path::new(file).starts_with(own))
+            || ["/library/", "/registry/src/"].iter().any(|mark| file.contains(mark))
+    }
+
+    /// What is put in behind `line`, if it is that of a frame whose place is known.
+    fn below(&self, line: &[u8]) -> Option<Below> {
         let text = std::str::from_utf8(line).ok()?;
         let address = address_of(text)?;
         let end = if text.ends_with("\r\n") { "\r\n" } else { "\n" };
@@ -44,6 +76,7 @@ impl Places {
             let name = frame.function.and_then(|name| Some(name.demangle().ok()?.to_string()));
             places.extend(place.map(|(file, line)| (file, line, name.unwrap_or_default())));
         }
+        let is_program = places.iter().any(|(file, ..)| !self.is_kernels(file));
         // The last of them is the function that the kernel has named.
         let (file, line, _) = places.pop()?;
         let own = format!("       {}:{line}{end}", self.shortened(&file));
@@ -53,7 +86,7 @@ impl Places {
             let name = name.split('<').next().unwrap_or_default();
             format!("       {}:{line} in {name}, inlined{end}", self.shortened(file))
         });
-        Some(inlined.chain([own]).collect())
+        Some(Below { text: inlined.chain([own]).collect(), is_program })
     }
 
     /// A path as a reader knows it: from the top of the tree, of a crate, or of Rust's library.
@@ -96,22 +129,59 @@ const LONGEST: usize = 4096;
 pub fn pass_on(places: &Places, mut from: impl Read, mut to: impl Write) -> io::Result<()> {
     let mut buffer = [0; 4096];
     let mut line = Vec::new();
+    let mut fold = Fold { is_on: places.is_folded, hidden: 0 };
     while let Ok(count @ 1..) = from.read(&mut buffer) {
         for part in buffer[..count].split_inclusive(|&byte| byte == b'\n') {
-            to.write_all(part)?;
+            let was_held = fold.holds(&line);
             if line.len() < LONGEST {
                 line.extend_from_slice(part);
             }
-            if part.ends_with(b"\n") {
-                if let Some(below) = places.below(&line) {
-                    to.write_all(below.as_bytes())?;
-                }
+            let has_end = part.ends_with(b"\n");
+            if fold.holds(&line) && !has_end {
+                continue;
+            }
+            let below = if has_end { places.below(&line) } else { None };
+            if fold.is_on && below.as_ref().is_some_and(|below| !below.is_program) {
+                fold.hidden += 1;
+            } else {
+                fold.end(&line, &mut to)?;
+                to.write_all(if was_held { &line } else { part })?;
+                to.write_all(below.map(|below| below.text).unwrap_or_default().as_bytes())?;
+            }
+            if has_end {
                 line.clear();
             }
         }
         to.flush()?;
     }
     Ok(())
+}
+
+/// The part of a backtrace that is not shown.
+struct Fold {
+    is_on: bool,
+    /// Frames that were left out and not yet told of.
+    hidden: usize,
+}
+
+impl Fold {
+    /// Whether what has come of a line may be the beginning of a frame's: it is shown when the
+    /// rest has come, or not at all.
+    fn holds(&self, line: &[u8]) -> bool {
+        const BEGIN: &[u8] = b"  #";
+        self.is_on && line.iter().zip(BEGIN).all(|(byte, begin)| byte == begin)
+    }
+
+    /// `line` is to be shown: tells of the frames before it that were not.
+    fn end(&mut self, line: &[u8], to: &mut impl Write) -> io::Result<()> {
+        let hidden = std::mem::take(&mut self.hidden);
+        if hidden > 0 {
+            write!(to, "  \u{2026} {hidden} calls of the kernel; `dmesg` has them\r\n")?;
+        }
+        let text = String::from_utf8_lossy(line);
+        self.is_on &= !FATAL.iter().any(|words| text.contains(words));
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -166,29 +236,73 @@ mod tests {
 
     #[test]
     fn a_frame_has_its_place_below_it() {
-        use object::{Object, ObjectSymbol};
-        let tool = std::env::current_exe().expect("this test is a file");
-        let bytes = std::fs::read(&tool).expect("a readable file");
-        let elf = object::File::parse(&*bytes).expect("an ELF file");
-        let is_ours = |name: &str| name.contains("places") && name.contains("address_of");
-        let ours = elf.symbols().find(|symbol| symbol.name().is_ok_and(is_ours));
-        let address = ours.expect("a function of this file").address();
+        let address = own_address();
         let said = passed(&own(), format!("  #0 {address:#x} f+0x0\r\nnext\n").as_bytes());
         let lines: Vec<&str> = said.split("\r\n").collect();
         assert!(lines[1].starts_with("       ") && lines[1].contains("places.rs:"), "{said}");
         assert!(said.ends_with("\r\nnext\n"), "{said}");
     }
 
+    /// The address of a function of this file.
+    fn own_address() -> u64 {
+        use object::{Object, ObjectSymbol};
+        let tool = std::env::current_exe().expect("this test is a file");
+        let bytes = std::fs::read(&tool).expect("a readable file");
+        let elf = object::File::parse(&*bytes).expect("an ELF file");
+        let is_ours = |name: &str| name.contains("places") && name.contains("address_of");
+        let ours = elf.symbols().find(|symbol| symbol.name().is_ok_and(is_ours));
+        ours.expect("a function of this file").address()
+    }
+
+    /// A byte at a time.
+    struct Slowly<'a>(&'a [u8]);
+
+    impl Read for Slowly<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let Some((first, rest)) = self.0.split_first() else { return Ok(0) };
+            (buffer[0], self.0) = (*first, rest);
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn at_a_terminal_the_kernels_calls_are_counted_and_a_programs_are_shown() {
+        let frame = format!("  #1 {:#x} f+0x1\r\n", own_address() + 1);
+        let text = format!("G 7 panicked\r\n{frame}{frame}end\r\n> ");
+        // This file is a program's, until its folder is called the kernel.
+        let program = passed(&own().folded(), text.as_bytes());
+        assert_eq!(program.matches("  #1 ").count(), 2, "{program}");
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let kernels = Places { kernel: vec![dir.into()], ..own().folded() };
+        let said = passed(&kernels, text.as_bytes());
+        assert_eq!(
+            said,
+            "G 7 panicked\r\n  \u{2026} 2 calls of the kernel; `dmesg` has them\r\nend\r\n> "
+        );
+        // Byte by byte, as it comes from a slow line.
+        let mut out = Vec::new();
+        pass_on(&kernels, Slowly(text.as_bytes()), &mut out).expect("memory can be written");
+        assert_eq!(String::from_utf8_lossy(&out), said);
+        let fatal = format!("kernel panic on CPU 0\r\n{frame}");
+        assert!(passed(&kernels, fatal.as_bytes()).contains("  #1 "), "a report is whole");
+    }
+
     #[test]
     fn a_kernel_without_lines_changes_nothing() {
-        let none = Places { loader: None, root: PathBuf::new() };
+        let none = Places::of(Path::new("/nowhere"), Path::new("/nowhere")).folded();
         let text = "  #0 0xffffffff8029f807 kernel_bug+0x17\n";
         assert_eq!(passed(&none, text.as_bytes()), text);
     }
 
     #[test]
     fn paths_are_as_a_reader_knows_them() {
-        let places = Places { loader: None, root: "/home/me/runnext".into() };
+        let places = Places::of(Path::new("/nowhere"), Path::new("/home/me/runnext"));
+        for file in ["kernel/src/lib.rs", "kernel/sched/src/g.rs"] {
+            assert!(places.is_kernels(&format!("/home/me/runnext/{file}")), "{file}");
+        }
+        assert!(places.is_kernels("/rustc/21b7/library/core/src/panicking.rs"));
+        assert!(!places.is_kernels("/home/me/runnext/kernel/programs/src/hog.rs"));
+        assert!(!places.is_kernels("/home/you/app/src/main.rs"));
         for (file, short) in [
             ("/home/me/runnext/kernel/src/lib.rs", "kernel/src/lib.rs"),
             ("/rustc/21b7/library/core/src/panicking.rs", "library/core/src/panicking.rs"),

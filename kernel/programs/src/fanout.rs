@@ -1,6 +1,6 @@
 //! Stealing: many Gs are started on one P, and record where they ran.
 //!
-//! `go` puts a new G into the queue of its own P. A queue holds 256; when it is full,
+//! `go` puts a new G into the queue of its own P. A queue holds 1024; when it is full,
 //! half of it goes to the global queue, where any P takes a batch. So a G that ran on
 //! another CPU was stolen from this P's queue, or came from the global queue: the
 //! scheduler's counters say how many were stolen. Arguments: how many Gs (10000), and

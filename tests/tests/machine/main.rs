@@ -21,6 +21,7 @@ mod explore;
 mod fast;
 mod faults;
 mod firmware;
+mod gdb;
 mod guardian;
 mod harness;
 mod hostile;

@@ -28,6 +28,7 @@ static COMMANDS: LazyLock<Outcome> = LazyLock::new(|| {
     let lines = [
         "help",
         "help run",
+        "help hog",
         "ps",
         "sched",
         "sched -v",
@@ -76,6 +77,8 @@ static KEYS: LazyLock<Outcome> = LazyLock::new(|| {
         // Completion of a command and of a word behind it.
         "gomaxp\t4",
         "benc\tyi\t",
+        // And of a G, by its name.
+        "stack she\t",
         // Given up, and not done.
         "reboot\x03",
         "\x15gomaxprocs",
@@ -113,6 +116,8 @@ fn help_names_every_command_and_the_programs() {
     }
     COMMANDS.assert_line("programs: blocking ");
     COMMANDS.assert_line("usage: run <program>");
+    COMMANDS.assert_line("`run fanout`");
+    COMMANDS.assert_line("usage: run hog ");
 }
 
 #[test]
@@ -235,6 +240,7 @@ fn keys_edit_history_recalls_and_tab_completes() {
     ];
     assert_eq!(said, expected);
     KEYS.assert_line("yield: 100000 in ");
+    KEYS.assert_line("programs::shell::");
 }
 
 /// Two traces in one session, with work before, between and behind them that no event
@@ -256,6 +262,8 @@ fn work_after_trace_stop_is_no_difference_to_the_counters() {
 #[test]
 fn top_shows_how_busy_each_p_is_until_a_key_is_pressed() {
     let outcome = shell("shell-top")
+        .typed_after(expect::PROMPT, "top\r")
+        .typed_after("nothing runs: press a key, then `run hog 60 &`", "q")
         .typed_after(expect::PROMPT, "run hog 3600 &\r")
         .typed_after("hog runs as program", "top\r")
         .typed_after("any key ends this", "") // two frames

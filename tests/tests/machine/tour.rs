@@ -82,13 +82,28 @@ fn a_scene_that_fails_makes_the_code_one() {
     outcome.assert_line("1 of the scenes failed");
 }
 
+/// A key for each scene; one that means nothing is passed over. The shell follows, and has what the
+/// tour has not shown.
 #[test]
-fn at_a_terminal_the_shell_follows() {
+fn at_a_terminal_each_scene_waits_for_a_key_and_the_shell_follows() {
+    const NEXT: &str = "Enter: next scene";
     let outcome = tour("shell")
         .smp(2)
         .at_terminal()
+        .typed_after(NEXT, "\r")
+        .typed_after(NEXT, " ")
+        .typed_after(NEXT, "xq")
         .typed_after(expect::PROMPT, "run\r")
         .typed_after("which program?", "poweroff\r")
         .run();
-    holds(&outcome);
+    outcome.assert_ok();
+    outcome.assert_line("all of it holds");
+    outcome.assert_line("left after scene 3 of ");
+    outcome.assert_line(" 3. ");
+    outcome.assert_no_line(" 4. ");
+    assert_eq!(outcome.count("      read  kernel/"), 3, "{outcome}");
+    assert_eq!(outcome.count("      try   "), 3, "{outcome}");
+    let bytes = std::fs::read(&outcome.log).expect("the log");
+    let colored = format!("\x1b[32m{}", expect::MARK);
+    assert!(String::from_utf8_lossy(&bytes).contains(&colored), "{outcome}");
 }

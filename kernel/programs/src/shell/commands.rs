@@ -68,13 +68,39 @@ pub fn programs() -> Vec<&'static str> {
     names
 }
 
+/// What may follow a command, for completion.
+pub fn words(command: &str) -> Vec<String> {
+    let names = match command {
+        "help" => [super::parse::names(), programs()].concat(),
+        "run" => programs(),
+        "bench" => bench::NAMES.into(),
+        "trace" => ["start", "stop"].into(),
+        "sched" => ["-v"].into(),
+        "stack" | "kill" => return gs_by_number_and_name(),
+        _ => Vec::new(),
+    };
+    names.into_iter().map(String::from).collect()
+}
+
+/// The Gs as `stack` and `kill` take them: all numbers, then each name once.
+fn gs_by_number_and_name() -> Vec<String> {
+    let gs = tasks::gs();
+    let mut names: Vec<_> = gs.iter().map(|g| g.name).filter(|name| !name.is_empty()).collect();
+    names.sort_unstable();
+    names.dedup();
+    // A name with a space in it would need quotes.
+    let names = names.into_iter().filter(|name| !name.contains(' ')).map(String::from);
+    gs.iter().map(|g| format!("{}", g.id)).chain(names).collect()
+}
+
 fn help(name: Option<&str>) {
     let Some(name) = name else {
         for Spec { name, arguments, help, .. } in COMMANDS {
             let usage = format!("{name} {arguments}");
             console::write(&fit_line(&format!("  {usage:26}{help}"), 28));
         }
-        return show!("programs: {}", programs().join(" "));
+        show!("programs: {}", programs().join(" "));
+        return show!("`help run` has more about a command, `help hog` about a program");
     };
     match COMMANDS.iter().find(|spec| spec.name == name) {
         Some(Spec { name, arguments, help, .. }) => {
@@ -84,10 +110,29 @@ fn help(name: Option<&str>) {
                 "run" => show!("  programs: {}", programs().join(" ")),
                 _ => {}
             }
+            if let Some((_, example)) = EXAMPLES.iter().find(|(of, _)| of == name) {
+                show!("  {example}");
+            }
+        }
+        None if programs().contains(&name) => {
+            show!("usage: run {name} [words] [&]");
+            show!("  a program; what it shows, and its words, stand at the head of its file");
         }
         None => unknown("command", name, &super::parse::names()),
     }
 }
+
+/// What `help` with a command adds: something to type.
+const EXAMPLES: [(&str, &str); 8] = [
+    ("help", "`help run`: more about a command; `help hog`: about a program"),
+    ("ps", "the numbers in its first column are for `stack 7` and `kill 7`"),
+    ("top", "`run hog 60 &` first gives it something to show for a minute"),
+    ("sched", "`sched -v` ends with a line for each G, M and P"),
+    ("run", "`run fanout`; `run hog 60 &` and then `top`; `run echo hogs` and Ctrl-C"),
+    ("gomaxprocs", "`gomaxprocs 1`, then `run fanout`: nothing is stolen"),
+    ("stack", "`stack shell`: the calls that the shell waits in"),
+    ("kill", "`run hog 60 &`, then `kill hog`"),
+];
 
 /// Reports an unknown name, and suggests the nearest one.
 pub fn unknown(what: &str, name: &str, known: &[&str]) {

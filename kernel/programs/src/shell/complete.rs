@@ -1,48 +1,54 @@
 //! Completion of a word, and the nearest known word. Pure.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// The known words.
 pub struct Names<'a> {
     /// For the first word of a line.
     pub commands: &'a [&'a str],
-    /// For the second, by the first.
-    pub words: &'a dyn Fn(&str) -> &'a [&'a str],
+    /// For the second, by the first: asked at each Tab, as Gs come and go.
+    pub words: &'a dyn Fn(&str) -> Vec<String>,
 }
+
+/// The most completions that one Tab collects: of a million Gs a screen is enough.
+const MOST: usize = 100;
 
 /// The completions of a word.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Completion<'a> {
+pub struct Completion {
     /// The common prefix of all completions, after the typed part.
-    pub rest: &'a str,
+    pub rest: String,
     /// The completions.
-    pub candidates: Vec<&'a str>,
+    pub candidates: Vec<String>,
 }
 
 /// Completes the last word of `line`, which ends at the cursor.
-pub fn complete<'a>(line: &str, names: &Names<'a>) -> Completion<'a> {
+pub fn complete(line: &str, names: &Names<'_>) -> Completion {
     let start = line.rfind(' ').map_or(0, |space| space + 1);
     let (before, word) = line.split_at(start);
     let mut earlier = before.split_whitespace();
     let known = match (earlier.next(), earlier.next()) {
-        (None, _) => names.commands,
+        (None, _) => names.commands.iter().map(|name| String::from(*name)).collect(),
         (Some(command), None) => (names.words)(command),
-        _ => &[],
+        _ => Vec::new(),
     };
-    let candidates: Vec<_> = known.iter().copied().filter(|name| name.starts_with(word)).collect();
+    let candidates = known.into_iter().filter(|name| name.starts_with(word)).take(MOST);
+    let candidates: Vec<_> = candidates.collect();
     let rest = match &candidates[..] {
-        [] => "",
+        [] => String::new(),
         [first, others @ ..] => {
             let common = others.iter().map(|name| common(first, name)).min();
-            &first[word.len()..common.unwrap_or(first.len())]
+            first[word.len()..common.unwrap_or(first.len())].into()
         }
     };
     Completion { rest, candidates }
 }
 
-/// The length of the common prefix of two words in bytes. They are ASCII.
+/// The length of the common prefix of two words in bytes, of whole letters.
 fn common(a: &str, b: &str) -> usize {
-    a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
+    let letters = a.chars().zip(b.chars()).take_while(|(a, b)| a == b);
+    letters.map(|(letter, _)| letter.len_utf8()).sum()
 }
 
 /// The known word that is nearest to `word`, if one is near.
@@ -82,7 +88,12 @@ mod tests {
 
     const NAMES: Names<'static> = Names {
         commands: &["run", "reboot", "trace"],
-        words: &|command| if command == "trace" { &["start", "stop"] } else { &[] },
+        words: &|command| match command {
+            "trace" => ["start", "stop"].map(String::from).into(),
+            "stack" => (1..=200).map(|g| std::format!("{g}")).collect(),
+            "kill" => ["\u{e4}", "\u{e9}"].map(String::from).into(),
+            _ => Vec::new(),
+        },
     };
 
     #[test]
@@ -94,6 +105,9 @@ mod tests {
         assert_eq!(complete("trace st", &NAMES).candidates, ["start", "stop"]);
         assert_eq!(complete("trace start s", &NAMES).candidates, [""; 0]);
         assert_eq!(complete("", &NAMES).candidates.len(), 3);
+        assert_eq!(complete("stack ", &NAMES).candidates.len(), MOST, "no more than fit");
+        assert_eq!(complete("stack 20", &NAMES).candidates, ["20", "200"]);
+        assert_eq!(complete("kill ", &NAMES).rest, "", "no half letter");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::complete::Names;
 use super::line::{Editor, Entered, LINE_MAX};
 use super::parse;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 /// Types all bytes and checks: lines have no control characters and are not too long, a key's
 /// output to the terminal has a limit, and a line that is refused is refused in one line. No
@@ -11,11 +12,12 @@ use alloc::string::{String, ToString};
 pub fn shell(bytes: &[u8]) -> bool {
     const MOST_SHOWN: usize = 2000;
     let commands = parse::names();
-    let words = |command: &str| -> &[&str] {
+    let words = |command: &str| -> Vec<String> {
         match command {
-            "help" => &commands,
-            "trace" => &["start", "stop"],
-            _ => &[],
+            "help" => commands.iter().map(|name| name.to_string()).collect(),
+            "trace" => ["start", "stop"].map(String::from).into(),
+            "stack" | "kill" => (1..30).map(|g: u64| g.to_string()).collect(),
+            _ => Vec::new(),
         }
     };
     let names = Names { commands: &commands, words: &words };

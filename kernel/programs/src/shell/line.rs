@@ -222,8 +222,8 @@ mod tests {
     const NAMES: Names<'static> = Names {
         commands: &["help", "halt", "run"],
         words: &|command| match command {
-            "run" => &["hello", "hog"],
-            _ => &[],
+            "run" => ["hello", "hog"].map(String::from).into(),
+            _ => Vec::new(),
         },
     };
 

@@ -62,6 +62,12 @@ pub fn is_running() -> bool {
     IS_RUNNING.load(Relaxed)
 }
 
+/// Whether the line is a command.
+#[cfg(test)]
+pub fn is_command(line: &str) -> bool {
+    matches!(parse::parse(line), Ok(Some(_)))
+}
+
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 /// The G that waits for the shell's end.
 static MAIN: AtomicU64 = AtomicU64::new(0);
@@ -103,18 +109,7 @@ fn interact() -> Result<(), InputError> {
     console::write("`help` lists the commands; Tab completes, the arrow keys recall.\n");
     let mut editor = Editor::new();
     let commands = parse::names();
-    let programs = commands::programs();
-    let words = |command: &str| -> &[&str] {
-        match command {
-            "help" => &commands,
-            "run" => &programs,
-            "bench" => &bench::NAMES,
-            "trace" => &["start", "stop"],
-            "sched" => &["-v"],
-            _ => &[],
-        }
-    };
-    let names = Names { commands: &commands, words: &words };
+    let names = Names { commands: &commands, words: &commands::words };
     let mut out = String::new();
     editor.prompt(&mut out);
     loop {

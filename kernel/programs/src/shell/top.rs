@@ -60,24 +60,39 @@ fn frame(before: &Reading, after: &Reading) -> String {
     text.push_str(
         "  P  load                          queue  switches/s  steals/s  preempt/s  idle\x1b[K\n",
     );
+    let mut busiest = 0;
     let cpus = before.stats.cpus.iter().zip(&after.stats.cpus);
     for (index, (then, now)) in cpus.enumerate() {
+        let percent = load(then, now, ns);
+        busiest = busiest.max(percent);
         // To a string: it cannot fail.
-        let _ = writeln!(text, "{index:3}  {}\x1b[K", row(then, now, ns));
+        let _ = writeln!(text, "{index:3}  {}\x1b[K", row(then, now, ns, percent));
+    }
+    if busiest < IDLE_PERCENT {
+        text.push_str(NOTHING_RUNS);
     }
     text.push_str("any key ends this\x1b[K\n\x1b[J");
     text
 }
 
-/// One P between two readings that are `ns` apart.
-fn row(then: &PInfo, now: &PInfo, ns: u64) -> String {
+/// Below this load of every P nothing runs but the shell.
+const IDLE_PERCENT: u64 = 10;
+const NOTHING_RUNS: &str = "nothing runs: press a key, then `run hog 60 &` and `top` again\x1b[K\n";
+
+/// The part of `ns` in which a P ran Gs, in percent.
+fn load(then: &PInfo, now: &PInfo, ns: u64) -> u64 {
     let since = |of: fn(&PInfo) -> u64| of(now).saturating_sub(of(then));
-    let per_second = |count: u64| (u128::from(count) * 1_000_000_000 / u128::from(ns)) as u64;
     let busy_ns = match now.is_idle {
         true => since(|cpu| cpu.run_ns),
         false => ns.saturating_sub(since(|cpu| cpu.idle_ns)),
     };
-    let percent = (u128::from(busy_ns.min(ns)) * 100 / u128::from(ns)) as u64;
+    (u128::from(busy_ns.min(ns)) * 100 / u128::from(ns)) as u64
+}
+
+/// One P between two readings that are `ns` apart, and its load.
+fn row(then: &PInfo, now: &PInfo, ns: u64, percent: u64) -> String {
+    let since = |of: fn(&PInfo) -> u64| of(now).saturating_sub(of(then));
+    let per_second = |count: u64| (u128::from(count) * 1_000_000_000 / u128::from(ns)) as u64;
     let full = percent * BAR / 100;
     let bar: String = (0..BAR).map(|place| if place < full { '#' } else { '.' }).collect();
     format!(
@@ -103,7 +118,7 @@ mod tests {
     /// A row for a P with these counters, between readings 1 ms apart.
     fn shown(then: PInfo, mut now: PInfo, is_idle: bool) -> String {
         (now.queued, now.is_idle) = (3, is_idle);
-        row(&then, &now, 1_000_000)
+        row(&then, &now, 1_000_000, load(&then, &now, 1_000_000))
     }
 
     #[test]
@@ -111,6 +126,22 @@ mod tests {
         let nothing = did(0, 0, 0);
         assert!(shown(nothing, nothing, false).starts_with("[####################] 100%"));
         assert!(shown(nothing, nothing, true).starts_with("[....................]   0%"));
+    }
+
+    #[test]
+    fn only_where_nothing_runs_it_says_what_to_start() {
+        let start = Instant::now();
+        let shown = |run_ns| {
+            let mut before = Stats::default();
+            before.cpus = std::vec![did(0, 0, 0); 2];
+            let mut after = before.clone();
+            after.cpus[1] = did(1, run_ns, 0);
+            after.cpus.iter_mut().for_each(|p| p.is_idle = true);
+            let end = start + Duration::from_millis(1);
+            frame(&Reading { at: start, stats: before }, &Reading { at: end, stats: after })
+        };
+        assert!(shown(20_000).contains(NOTHING_RUNS));
+        assert!(!shown(200_000).contains(NOTHING_RUNS), "one P of two is busy for a fifth");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Helpers of the scenes: a place for evidence, and a few tools.
 
+use super::{GREEN, RED, print_in};
 use alloc::sync::Arc;
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -26,7 +27,8 @@ impl Stage {
     pub fn check(&mut self, holds: bool, what: impl Display) {
         self.checks += 1;
         self.failed += usize::from(!holds);
-        println!("    {} {what}", if holds { '\u{2713}' } else { '\u{2717}' });
+        let (color, mark) = if holds { (GREEN, '\u{2713}') } else { (RED, '\u{2717}') };
+        print_in(color, format_args!("    {mark} {what}"));
     }
 
     /// Whether there were checks and all hold.
