@@ -18,7 +18,8 @@ use crate::report;
 /// Wrong bodies that a lab must have.
 const WRONG: usize = 4;
 
-/// Checks all labs, or `only` one. `quick`: one wrong body a lab, no models. Returns how many
+/// Checks all labs, or `only` one. `quick`: one wrong body a lab, no models and
+/// no boots. Returns how many
 /// checks passed and failed.
 ///
 /// # Errors
@@ -55,10 +56,11 @@ pub fn run(root: &Path, only: Option<u32>, quick: bool) -> Result<(u32, u32)> {
             let with_host = |loses: &str| {
                 lab.plan.tests.iter().any(|test| test.name == loses && !test.host.is_empty())
             };
+            // A lab that only boots is left to the long check.
             let sample = wrong.iter().find(|wrong| with_host(&wrong.loses));
-            let sample = sample.with_context(|| name("no wrong body is lost by a host test"))?;
+            let Some(sample) = sample else { continue };
             let begun = Instant::now();
-            let effort = Effort { no_loom: true, full: false };
+            let effort = Effort { host_only: true, full: false };
             let report = grader.grade_bodies(&lab, &sample.bodies, effort)?;
             say(name(&sample.name), begun, &report, Some(&[&sample.loses]));
             continue;

@@ -1,12 +1,14 @@
 //! Grading: pristine files with a student's regions in them, built and run in stages.
 //!
 //! The copy in `target/grade/tree` has every file of this tree; only the regions are the
-//! student's. The stages, cheapest first: build, host tests, models under loom, the simulator.
+//! student's. The stages, cheapest first: build, host tests, models under loom, the simulator,
+//! machines that boot the kernel ([`crate::machine`]).
 //! Each run has a limit. A build error, a panic, a crash and a run that does not end are
 //! verdicts about the student's code; an error of this module means that the lab itself is
 //! broken.
 //!
-//! **A mistake costs once.** The simulator runs the whole scheduler, so it often finds what a
+//! **A mistake is named once.** A test that comes `after` others is not judged when one of them
+//! is lost, because it would find the same: it has no points, and no verdict. And the simulator runs the whole scheduler, so it often finds what a
 //! model has found before. Its verdict is charged to a test that is lost already, if that test
 //! lists it; else to the test that lists it.
 
@@ -20,7 +22,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::copy;
-use crate::lab::{Lab, Test};
+use crate::lab::{Lab, Package, Test};
+use crate::machine;
 use crate::process::{self, End, Ended};
 use crate::region::{self, Bodies, Region};
 use crate::story::{self, Story};
@@ -58,8 +61,8 @@ const FORBIDDEN: [&str; 12] = [
 pub struct Effort {
     /// More seeds, models without a bound.
     pub full: bool,
-    /// Host tests and the simulator only: no model.
-    pub no_loom: bool,
+    /// Host tests and the simulator only: no model, no boot.
+    pub host_only: bool,
 }
 
 /// Why a test was lost.
@@ -80,12 +83,19 @@ pub struct Graded {
     pub test: Test,
     /// Why it is lost; empty if it is passed.
     pub losses: Vec<Loss>,
+    /// It was not run, because this test is lost.
+    pub waits_for: Option<String>,
 }
 
 impl Graded {
     /// The points.
     pub fn score(&self) -> u32 {
-        if self.losses.is_empty() { self.test.points } else { 0 }
+        if self.is_passed() { self.test.points } else { 0 }
+    }
+
+    /// Whether it was run and passed.
+    pub fn is_passed(&self) -> bool {
+        self.losses.is_empty() && self.waits_for.is_none()
     }
 }
 
@@ -250,20 +260,8 @@ impl Grader {
         let mine = regions.into_iter().filter(|region| bodies.contains_key(&region.name));
         let mine = mine.map(|region| (region.clone(), first(&region))).collect();
         let lines = Lines::new(&tree, mine);
-        let mut run = Run {
-            grader: self,
-            lab,
-            tree,
-            lines,
-            effort,
-            tests: lab
-                .plan
-                .tests
-                .iter()
-                .map(|t| Graded { test: t.clone(), losses: vec![] })
-                .collect(),
-            took: Vec::new(),
-        };
+        let mut run =
+            Run { grader: self, lab, tree, lines, effort, tests: ungraded(lab), took: Vec::new() };
         let refused = run.all()?;
         let Run { tests, took, .. } = run;
         let mut report = Report {
@@ -285,21 +283,15 @@ impl Grader {
         let tree = self.dir.join("tree");
         let mut all = lab.hidden();
         all.extend(bodies.clone());
-        let tests = Path::new("kernel/sched/tests");
         let mut extra = Vec::new();
-        let files = [
-            (lab.dir.join("tests.rs"), "lab.rs"),
-            (lab.dir.join("loom.rs"), "loom_lab.rs"),
-            (lab.teacher.clone().unwrap_or_default().join("tests.rs"), "teacher.rs"),
-            (lab.teacher.clone().unwrap_or_default().join("loom.rs"), "loom_teacher.rs"),
-        ];
-        for (from, to) in files {
-            if let Ok(bytes) = fs::read(&from) {
-                copy::write(&tree.join(tests).join(to), &bytes)?;
-                extra.push(tests.join(to));
-            }
+        for (to, bytes) in lab.files()? {
+            copy::write(&tree.join(&to), &bytes)?;
+            extra.push(to);
         }
         copy::sync(&self.root, &tree, &extra, |file, bytes| {
+            if extra.iter().any(|own| own == file) {
+                return Ok(None); // the lab's is there already
+            }
             let is_source =
                 file.starts_with("kernel") && file.extension().is_some_and(|e| e == "rs");
             Ok(Some(match std::str::from_utf8(&bytes) {
@@ -313,12 +305,16 @@ impl Grader {
     }
 }
 
+fn ungraded(lab: &Lab) -> Vec<Graded> {
+    let ungraded = |test: &Test| Graded { test: test.clone(), losses: vec![], waits_for: None };
+    lab.plan.tests.iter().map(ungraded).collect()
+}
+
 fn refused(lab: &Lab, said: String) -> Report {
-    let tests = lab.plan.tests.iter().map(|test| Graded { test: test.clone(), losses: vec![] });
     let mut report = Report {
         lab: lab.number,
         title: lab.plan.title.clone(),
-        tests: tests.collect(),
+        tests: ungraded(lab),
         refused: None,
         notes: vec![],
         took: vec![],
@@ -361,17 +357,8 @@ type Programs = Vec<(String, PathBuf)>;
 impl Run<'_> {
     /// All stages. What the compiler said, if it refused.
     fn all(&mut self) -> Result<Option<String>> {
-        let uses_sim = self.tests.iter().any(|graded| !graded.test.sim.is_empty());
-        let mut targets: Vec<String> = vec!["story".into(), "lab".into()];
-        targets.extend(
-            self.lab
-                .teacher
-                .iter()
-                .filter(|d| d.join("tests.rs").is_file())
-                .map(|_| "teacher".into()),
-        );
         let begun = Instant::now();
-        let built = self.build("sim", &targets, &[("CARGO_PROFILE_DEV_OPT_LEVEL", "1")])?;
+        let built = self.build_host()?;
         self.took.push(("build", begun.elapsed()));
         let programs = match built {
             Ok(programs) => programs,
@@ -380,22 +367,62 @@ impl Run<'_> {
         let begun = Instant::now();
         self.host(&programs)?;
         self.took.push(("host tests", begun.elapsed()));
-        if !self.effort.no_loom {
+        if !self.effort.host_only && self.uses(|test| !test.loom.is_empty()) {
             let begun = Instant::now();
             if let Some(said) = self.loom()? {
                 return Ok(Some(said));
             }
             self.took.push(("loom", begun.elapsed()));
         }
-        if uses_sim {
+        if self.uses(|test| !test.sim.is_empty()) {
             let begun = Instant::now();
             self.simulate(&programs)?;
             self.took.push(("simulator", begun.elapsed()));
         }
+        if !self.effort.host_only && self.uses(|test| !test.guest.is_empty()) {
+            return self.boot();
+        }
         Ok(None)
     }
 
-    /// Builds tests of `kernel/sched`; the programs, or what the compiler said.
+    /// Whether a test is to be run in this stage: not if one that it comes after is lost.
+    fn is_judged(&mut self, i: usize) -> bool {
+        let is_lost = |name: &&String| {
+            self.tests.iter().any(|graded| graded.test.name == **name && !graded.is_passed())
+        };
+        let waits_for = self.tests[i].test.after.iter().find(is_lost).cloned();
+        let graded = &mut self.tests[i];
+        if graded.losses.is_empty() && waits_for.is_some() {
+            graded.waits_for = waits_for;
+        }
+        graded.waits_for.is_none()
+    }
+
+    fn uses(&self, what: impl Fn(&Test) -> bool) -> bool {
+        self.tests.iter().any(|graded| what(&graded.test))
+    }
+
+    /// Builds the host tests, and the simulator if the lab has verdicts of it.
+    fn build_host(&self) -> Result<Result<Programs, String>> {
+        if !self.uses(|test| !(test.host.is_empty() && test.sim.is_empty())) {
+            return Ok(Ok(vec![]));
+        }
+        let mut targets: Vec<String> = vec!["lab".into()];
+        let teacher = self.lab.teacher.as_ref().filter(|dir| dir.join("tests.rs").is_file());
+        targets.extend(teacher.map(|_| "teacher".into()));
+        match (self.lab.plan.package, &self.lab.plan.unit) {
+            (_, Some(_)) => self.build("unit", &[], &[]),
+            (Package::Runnext, None) => {
+                self.build("loom", &targets, &[("RUSTFLAGS", "--cfg loom")])
+            }
+            (Package::Sched, None) => {
+                targets.push("story".into());
+                self.build("sim", &targets, &[("CARGO_PROFILE_DEV_OPT_LEVEL", "1")])
+            }
+        }
+    }
+
+    /// Builds tests of the lab's package; the programs, or what the compiler said.
     fn build(
         &self,
         kind: &str,
@@ -404,10 +431,12 @@ impl Run<'_> {
     ) -> Result<Result<Programs, String>> {
         let mut cargo = Command::new("cargo");
         cargo.current_dir(&self.tree);
-        cargo.args(["test", "--no-run", "-p=sched", "--message-format=json-render-diagnostics"]);
+        cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics", "-p"]);
+        cargo.arg(self.lab.plan.package.name());
         cargo.arg("--target-dir").arg(self.grader.dir.join(kind));
         match kind {
             "loom" => cargo.arg("--profile=loom"),
+            "unit" => cargo.arg("--lib"),
             _ => cargo.arg("--features=sim"),
         };
         cargo.args(targets.iter().map(|name| format!("--test={name}")));
@@ -446,8 +475,12 @@ impl Run<'_> {
 
     fn host(&mut self, programs: &Programs) -> Result<()> {
         for i in 0..self.tests.len() {
+            if !self.is_judged(i) {
+                continue;
+            }
             for name in self.tests[i].test.host.clone() {
-                let (file, function) = name.split_once("::").unwrap_or(("lab", &name));
+                let (file, function) = self.lab.host_test(&name);
+                let (file, function) = (&*file, &*function);
                 let ended = self.run_test(programs, file, function, HOST_LIMIT, &[])?;
                 if let Some(text) = self.failure(&ended, function)? {
                     let by = format!("host test {function}");
@@ -528,6 +561,9 @@ impl Run<'_> {
         };
         let effort = if self.effort.full { "full" } else { "sample" };
         for i in 0..self.tests.len() {
+            if !self.is_judged(i) {
+                continue;
+            }
             for model in self.tests[i].test.loom.clone() {
                 let (file, function) =
                     model.split_once("::").context("a model is file::function")?;
@@ -546,10 +582,46 @@ impl Run<'_> {
         Ok(None)
     }
 
+    /// Builds the guest and boots it for each check. What the compiler said, if it refused.
+    fn boot(&mut self) -> Result<Option<String>> {
+        let boots: Vec<usize> = (0..self.tests.len())
+            .filter(|&i| self.is_judged(i) && !self.tests[i].test.guest.is_empty())
+            .collect();
+        if boots.is_empty() {
+            return Ok(None);
+        }
+        let begun = Instant::now();
+        let built =
+            machine::build(&self.tree, &self.grader.root, &self.log("build-guest"), BUILD_LIMIT)?;
+        self.took.push(("build for the machine", begun.elapsed()));
+        let kernel = match built {
+            Ok(kernel) => kernel,
+            Err(ended) => return Ok(Some(self.compiler_said(&ended))),
+        };
+        let begun = Instant::now();
+        let image = machine::image(&self.grader.root, &kernel, &self.grader.dir)?;
+        for i in boots {
+            if !self.is_judged(i) {
+                continue; // one before it was lost by now
+            }
+            for check in self.tests[i].test.guest.clone() {
+                if let Some(said) = machine::boot(self.lab.number, &check, &kernel, &image)? {
+                    let text = self.lines.translate(&said).trim_end().to_string();
+                    let by = format!("machine {check}");
+                    self.tests[i].losses.push(Loss { by, text, page: None });
+                    break; // the next check of this test would say the same
+                }
+            }
+        }
+        self.took.push(("machines", begun.elapsed()));
+        Ok(None)
+    }
+
     fn simulate(&mut self, programs: &Programs) -> Result<()> {
         let mut command = Command::new(program(programs, "story")?);
         let seeds = self.lab.plan.seeds * if self.effort.full { FULL_SEEDS } else { 1 };
         command.args(["--seeds", &seeds.to_string(), "--large", "1"]).current_dir(&self.tree);
+        command.args(["--system", &self.lab.plan.system]);
         let ended = process::run(&mut command, SIM_LIMIT, &self.log("story"))?;
         if ended.is_ok() && ended.out.contains("\npassed ") {
             return Ok(());

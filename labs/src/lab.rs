@@ -4,14 +4,16 @@
 //! |---|---|
 //! | `lab.toml` | title, stubs of the regions, tests with points and hints |
 //! | `README.md` | the text |
-//! | `tests.rs` | host tests, compiled as the test `lab` of `kernel/sched` |
+//! | `tests.rs` | host tests, compiled as the test `lab` of the lab's package, or in place of a module's `tests` |
 //! | `loom.rs` | if need be, models, compiled as its test `loom_lab` |
+//! | `guest.rs` | if need be, what is booted: the tests' guest with this as its `main.rs` |
 //! | `wrong/*.rs` | wrong bodies; each names the test that it must lose |
 //! | `variant/` | another task in the same regions: a teacher's folder, as an example |
 //!
 //! A teacher's folder has the same files: tests of its `lab.toml` replace those of the same
 //! name, `drop` removes tests, `tests.rs` is compiled as `teacher`, `loom.rs` as
-//! `loom_teacher`; `reference.rs` has bodies that score 100.
+//! `loom_teacher`; `guest.rs` is the module `teacher` of the lab's guest and has a program of that
+//! name; `reference.rs` has bodies that score 100.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,9 +42,19 @@ pub struct Lab {
 pub struct Plan {
     /// Its name for people.
     pub title: String,
+    /// Where the tests are compiled.
+    #[serde(default)]
+    pub package: Package,
+    /// A file of unit tests that `tests.rs` replaces, as `kernel/src/run/preempt/tests.rs`: for
+    /// what only its own module sees.
+    #[serde(default)]
+    pub unit: Option<PathBuf>,
     /// How many seeds the simulator runs.
     #[serde(default = "default_seeds")]
     pub seeds: u64,
+    /// The scheduling system that the simulator runs.
+    #[serde(default = "default_system")]
+    pub system: String,
     /// Tests of the lab that a teacher's folder removes.
     #[serde(default)]
     pub drop: Vec<String>,
@@ -54,8 +66,41 @@ pub struct Plan {
     pub tests: Vec<Test>,
 }
 
+fn default_system() -> String {
+    "mpn".into()
+}
+
 fn default_seeds() -> u64 {
     5_000
+}
+
+/// A package with the tests of a lab.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Package {
+    /// The decisions, which the simulator runs, too.
+    #[default]
+    Sched,
+    /// The kernel. Its host tests take single files of it and are built as its models are.
+    Runnext,
+}
+
+impl Package {
+    /// Its name for cargo.
+    pub fn name(self) -> &'static str {
+        match self {
+            Package::Sched => "sched",
+            Package::Runnext => "runnext",
+        }
+    }
+
+    /// Where its integration tests are.
+    pub fn tests(self) -> &'static Path {
+        Path::new(match self {
+            Package::Sched => "kernel/sched/tests",
+            Package::Runnext => "kernel/tests",
+        })
+    }
 }
 
 /// A region of the hand-out.
@@ -85,13 +130,20 @@ pub struct Test {
     /// Functions of `tests.rs`; `teacher::f` is in that of the teacher's folder.
     #[serde(default)]
     pub host: Vec<String>,
-    /// Models, `file::function`, from the tests of `kernel/sched`.
+    /// Models, `file::function`, from the tests of the lab's package.
     #[serde(default)]
     pub loom: Vec<String>,
+    /// Checks of `guest.rs`: `name@2 chaos=7` is on 2 CPUs with that word for the kernel;
+    /// `teacher::name@2` is in that of the teacher's folder.
+    #[serde(default)]
+    pub guest: Vec<String>,
     /// Verdicts of the simulator that this test is lost for: parts of their words, `*` for any
     /// that no other test has.
     #[serde(default)]
     pub sim: Vec<String>,
+    /// Tests without which this one is not judged, because it would find the same.
+    #[serde(default)]
+    pub after: Vec<String>,
     /// What helps, one step after the other.
     #[serde(default)]
     pub hints: Vec<String>,
@@ -157,6 +209,62 @@ impl Lab {
         self.plan.tests.extend(hidden);
         self.teacher = Some(dir.into());
         Ok(self)
+    }
+
+    /// The files that the lab and a teacher add to the tree that is graded.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn files(&self) -> Result<Vec<(PathBuf, Vec<u8>)>> {
+        let own = |name: &str| fs::read(self.dir.join(name)).ok();
+        let teachers =
+            |name: &str| self.teacher.as_ref().and_then(|dir| fs::read(dir.join(name)).ok());
+        let mut files = Vec::new();
+        let tests = self.plan.package.tests();
+        match &self.plan.unit {
+            Some(unit) => {
+                let mut text = own("tests.rs").context("a lab with `unit` has tests.rs")?;
+                if let Some(more) = teachers("tests.rs") {
+                    let more = String::from_utf8_lossy(&more).replace("//!", "//");
+                    text.extend(format!("mod teacher {{\nuse super::*;\n{more}}}\n").into_bytes());
+                }
+                files.push((unit.clone(), text));
+            }
+            None => {
+                files.extend(own("tests.rs").map(|text| (tests.join("lab.rs"), text)));
+                files.extend(teachers("tests.rs").map(|text| (tests.join("teacher.rs"), text)));
+            }
+        }
+        files.extend(own("loom.rs").map(|text| (tests.join("loom_lab.rs"), text)));
+        files.extend(teachers("loom.rs").map(|text| (tests.join("loom_teacher.rs"), text)));
+        if let Some(mut guest) = own("guest.rs") {
+            let dir = Path::new("tests/guest/src");
+            if let Some(text) = teachers("guest.rs") {
+                guest.extend(b"\nmod teacher;\n");
+                files.push((dir.join("teacher.rs"), text));
+            }
+            files.push((dir.join("main.rs"), guest));
+            let runner = self.dir.with_file_name("guest.rs");
+            let runner = fs::read(&runner).with_context(|| runner.display().to_string())?;
+            files.push((dir.join("lab.rs"), runner));
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// The program and the function of a host test.
+    pub fn host_test(&self, name: &str) -> (String, String) {
+        match &self.plan.unit {
+            Some(unit) => {
+                let path = unit.strip_prefix("kernel/src").unwrap_or(unit).with_extension("");
+                let module: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
+                ("runnext".into(), format!("{}::{name}", module.join("::")))
+            }
+            None => {
+                let (file, function) = name.split_once("::").unwrap_or(("lab", name));
+                (file.into(), function.into())
+            }
+        }
     }
 
     /// What replaces the regions in a hand-out.

@@ -17,6 +17,7 @@ mod copy;
 mod grade;
 mod handout;
 mod lab;
+mod machine;
 mod process;
 mod region;
 mod report;
@@ -133,7 +134,7 @@ fn grade_one(root: &Path, options: &Options) -> Result<ExitCode> {
 }
 
 fn graded(grader: &Grader, lab: &Lab, tree: &Path, options: &Options) -> Result<Report> {
-    let effort = Effort { full: options.full, no_loom: false };
+    let effort = Effort { full: options.full, host_only: false };
     let mut report = grader.grade_tree(lab, tree, effort)?;
     if let Some(handout) = Handout::of(tree) {
         let edited = handout.edited(tree, lab);

@@ -23,7 +23,11 @@ pub fn text(report: &Report, hint: usize) -> String {
     }
     for graded in &report.tests {
         let test = &graded.test;
-        let word = if graded.losses.is_empty() { "ok  " } else { "FAIL" };
+        let word = match &graded.waits_for {
+            Some(_) => "-   ",
+            None if graded.losses.is_empty() => "ok  ",
+            None => "FAIL",
+        };
         let _ = writeln!(
             out,
             "{word} {:>3}/{:<3} {:<width$}  {}",
@@ -32,6 +36,10 @@ pub fn text(report: &Report, hint: usize) -> String {
             test.name,
             test.says
         );
+        if let Some(other) = &graded.waits_for {
+            let _ =
+                writeln!(out, "    not judged before {other} is passed: it would find the same");
+        }
         if graded.losses.is_empty() || report.refused.is_some() {
             continue;
         }
@@ -74,9 +82,11 @@ pub fn json(report: &Report) -> Value {
         .tests
         .iter()
         .map(|graded| {
-            let output: Vec<String> =
+            let mut output: Vec<String> =
                 graded.losses.iter().map(|loss| format!("{}:\n{}", loss.by, loss.text)).collect();
-            let passed = graded.losses.is_empty();
+            let waits = graded.waits_for.as_ref();
+            output.extend(waits.map(|other| format!("not judged before {other} is passed")));
+            let passed = graded.is_passed();
             json!({
                 "name": format!("{}: {}", graded.test.name, graded.test.says),
                 "extra_data": { "test": graded.test.name },
@@ -146,7 +156,7 @@ mod tests {
                 ..Test::default()
             };
             let loss = Loss { by: "host test f".into(), text: "panicked".into(), page: None };
-            Graded { test, losses: if lost { vec![loss] } else { vec![] } }
+            Graded { test, losses: if lost { vec![loss] } else { vec![] }, waits_for: None }
         };
         Report {
             lab: 2,

@@ -377,7 +377,7 @@ impl Boot {
     }
 
     /// The same; an error is about the harness.
-    pub(crate) fn try_run(&self) -> Result<Outcome> {
+    pub fn try_run(&self) -> Result<Outcome> {
         let files = Files::new(&self.name)?;
         let (kernel, image) = match &self.built {
             Some(built) => built.clone(),

@@ -100,8 +100,10 @@ impl PollDesc {
     /// The device is ready: the waiting G runs again, or the next wait returns at once (Go:
     /// netpollready). Any context.
     pub fn ready(&self) {
+        // lab 7 begin: ready
         let mut edge = self.edge.lock();
         wake(edge.ready());
+        // lab 7 end
     }
 
     /// Waits for the next edge, or takes the one that is remembered; until `deadline_ns` at most.
@@ -111,6 +113,7 @@ impl PollDesc {
     /// deadline is not lost: this wait is `Ok`, or the next one is.
     pub fn wait(&self, deadline_ns: Option<u64>) -> Result<(), PollError> {
         door::might_park();
+        // lab 7 begin: wait
         let mut edge = self.edge.lock();
         if let Some(outcome) = edge.enter() {
             return outcome;
@@ -136,6 +139,7 @@ impl PollDesc {
                 door::die();
             }
         }
+        // lab 7 end
     }
 
     /// Ends all waits, also future ones, with [`PollError::Closed`] (Go: pollUnblock).
@@ -204,6 +208,7 @@ struct Edge<H> {
 impl<H> Edge<H> {
     const NEW: Self = Edge { state: State::Idle, is_closed: false };
 
+    // lab 7 begin: edge
     /// (1), (5): an edge. Returns the G to be readied.
     #[must_use]
     fn ready(&mut self) -> Option<H> {
@@ -264,6 +269,7 @@ impl<H> Edge<H> {
         *self = Self::NEW;
         Ok(())
     }
+    // lab 7 end
 }
 
 // By its path, because `tests/loom_poller.rs` compiles this file from elsewhere.

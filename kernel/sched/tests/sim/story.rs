@@ -2,7 +2,7 @@
 //! (`labs/`), which reads what it prints.
 //!
 //! ```text
-//! story [--seeds N] [--steps N] [--large 1]
+//! story [--seeds N] [--steps N] [--large 1] [--system NAME]
 //! ```
 //!
 //! Each seed prints `seed N CPUs`, so that the reader of a run that does not end knows where
@@ -54,11 +54,13 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    let (mut seeds, mut steps, mut large) = (5_000, 400, false);
+    let (mut seeds, mut steps, mut large, mut system) = (5_000, 400, false, "mpn");
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let value: u64 = words.next().and_then(|value| value.parse().ok()).unwrap_or(0);
+        let text = words.next().unwrap_or_default();
+        let value: u64 = text.parse().unwrap_or(0);
         match &*word {
+            "--system" => system = text.leak(),
             "--seeds" => seeds = value,
             "--steps" => steps = value as usize,
             "--large" => large = value != 0,
@@ -74,7 +76,7 @@ fn main() -> ExitCode {
     let all = small.chain(big.filter(|_| large));
     for (seed, cpus) in all {
         println!("seed {seed} {cpus}");
-        let found = run(seed, Shape::of(cpus), vec![], 0).err();
+        let found = run(seed, Shape { system, ..Shape::of(cpus) }, vec![], 0).err();
         if let Some(found) = found {
             println!("failed {}", found.said.lines().next().unwrap_or_default());
             let _ = std::io::stdout().flush();
@@ -119,7 +121,9 @@ fn shorten(found: &Failure) -> Failure {
                 if !in_time() {
                     break;
                 }
-                let shape = Shape { gs: Some(gs), every: Some(every), steps, ..Shape::of(cpus) };
+                let (gs, every) = (Some(gs), Some(every));
+                let shape =
+                    Shape { gs, every, steps, system: found.shape.system, ..Shape::of(cpus) };
                 let Err(other) = run(seed, shape, vec![], 0) else { continue };
                 let less = fewest.as_ref().is_none_or(|f| other.switches < f.switches);
                 if less && other.is_like(found) {
