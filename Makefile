@@ -7,7 +7,7 @@
 .NOTPARALLEL:
 .PHONY: help run test test-quick test-full image usb gdb build setup clean tool browser bochs newer-qemu
 .PHONY: doc bench bench-go bench-check bench-docs bench-all systems trace compare fuzz chaos soak explore
-.PHONY: handout grade grade-all grade-check
+.PHONY: handout grade grade-all grade-check book
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
@@ -146,6 +146,9 @@ usb: tool ## DEV=/dev/sdX: write an image to a stick (UEFI=1: the UEFI one)
 
 gdb: tool ## boot halted, gdb attached, symbols loaded
 	@$(BOOT) gdb $(MACHINE)
+
+book: setup ## the book as pages, target/book/index.html (it can be read in book/src as well)
+	@scripts/mdbook
 
 doc: setup ## the API documentation, as target/doc/runnext/index.html
 	@cargo doc --quiet --no-deps -p runnext -p sched

@@ -24,6 +24,8 @@
 
 #[cfg(test)]
 mod arrows;
+#[cfg(test)]
+mod book;
 pub mod checks;
 pub mod expect;
 pub mod explore;
