@@ -69,7 +69,9 @@ pub(crate) mod view;
 pub mod waiting;
 
 pub use call::{Handoff, call, resumed_in_call};
-pub use job::{InlineCell, Job, Joiner, WORKER_WORD, Work, pair, pair_in, worker_in};
+#[cfg(test)]
+pub use job::pair;
+pub use job::{InlineCell, Job, Joiner, WORKER_WORD, Work, pair_in, worker_in};
 pub use m::{BlockingError, MState};
 pub use preempt::{on_device_end, on_tick, on_wake, ready_from_interrupt, set_timer};
 pub use proc::{
@@ -79,7 +81,7 @@ pub use proc::{
 pub use program::{Ended, ProgramId};
 pub use record::{Link, Name, Record, Registry};
 pub use roster::{is_gone, me};
-pub use spawn::spawn;
+pub use spawn::{spawn, spawn_borrowing};
 pub use task::{
     GHandle, Task, begin_panic, current, end_limit, end_panic, is_in_call, is_panicking,
     set_limit_over,

@@ -124,6 +124,10 @@ where
     F: FnOnce() -> T + Send + 'static,
 {
     type Outcome = Result<T, JoinError>;
+    type Ticket = ();
+
+    #[inline(always)]
+    fn ticket(&self) {}
 
     #[inline(always)]
     fn run(self) -> Self::Outcome {
@@ -131,7 +135,7 @@ where
     }
 
     #[inline(always)]
-    fn failed(why: JoinError) -> Self::Outcome {
+    fn failed(why: JoinError, (): &()) -> Self::Outcome {
         Err(why)
     }
 
