@@ -36,6 +36,7 @@ mod programs;
 mod protection;
 mod replay;
 mod scheduling;
+mod scopes;
 mod selftest;
 mod serial_input;
 mod shapes;

@@ -4,6 +4,7 @@
 
 use crate::arch::irq::IrqState;
 use crate::arch::lock::IrqLock;
+use crate::run::attached::Attached;
 use crate::run::door::{Reason, SpawnOptions, Wait};
 use crate::run::error::SpawnError;
 use crate::run::sys::PANICKING;
@@ -39,6 +40,7 @@ impl GHandle {
 }
 
 thread_local! {
+    static ATTACHED: Attached = const { Attached::new() };
     static ME: GHandle = GHandle(Arc::new(Parker {
         thread: thread::current(),
         is_readied: AtomicBool::new(false),
@@ -95,6 +97,10 @@ pub fn num_goroutines() -> usize {
 
 pub fn this() -> GHandle {
     ME.with(GHandle::clone)
+}
+
+pub fn attached<R>(f: impl FnOnce(&Attached) -> R) -> R {
+    ATTACHED.with(f)
 }
 
 pub fn permit(g: &GHandle) {
