@@ -5,8 +5,8 @@
 //!
 //! # The public API
 //!
-//! The public modules, and no more: [`program`], [`go`], [`chan`], [`mod@select`], [`sync`],
-//! [`mod@blocking`], [`time`], [`context`], [`gref`], [`console`], [`disk`], [`fs`], [`mod@stats`],
+//! The public modules, and no more: [`program`], [`go`], [`mod@scope`], [`chan`], [`mod@select`],
+//! [`sync`], [`mod@blocking`], [`time`], [`context`], [`gref`], [`console`], [`disk`], [`fs`], [`mod@stats`],
 //! [`tasks`], [`mod@system`], [`waiting`], [`inspect`], [`trace`], [`schedtrace`], [`simulated`],
 //! [`prelude`].
 //!
@@ -66,10 +66,11 @@ mod watch;
 
 pub use api::blocking::blocking;
 pub use api::gref::{GRef, current};
+pub use api::scope::scope;
 pub use api::stats::{Stats, num_goroutines, stats};
 pub use api::{
     args, blocking, chan, console, current_cpu, disk, exit, fs, go, gref, inspect, num_cpus,
-    program, select, stats, sync, system, tasks,
+    program, scope, select, stats, sync, system, tasks,
 };
 pub use check::simulated;
 pub use fail::end::{
@@ -93,6 +94,7 @@ pub mod prelude {
     pub use crate::api::blocking::{blocking, try_blocking};
     pub use crate::api::go::{Go, JoinError, JoinHandle, SpawnError, go};
     pub use crate::api::gref::{GRef, current, park, park_timeout};
+    pub use crate::api::scope::{Scope, ScopedJoinHandle, scope};
     pub use crate::api::stats::{num_goroutines, stats};
     pub use crate::run::time::{Duration, Instant, sleep};
     pub use crate::wait::limit::Context;

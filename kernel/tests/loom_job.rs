@@ -25,12 +25,15 @@ struct Six(Arc<()>);
 
 impl Job for Six {
     type Outcome = (u32, Arc<()>);
+    type Ticket = ();
+
+    fn ticket(&self) {}
 
     fn run(self) -> Self::Outcome {
         (6 * 7, self.0)
     }
 
-    fn failed(_: JoinError) -> Self::Outcome {
+    fn failed(_: JoinError, (): &()) -> Self::Outcome {
         (0, Arc::new(()))
     }
 }
@@ -40,12 +43,15 @@ struct Lost;
 
 impl Job for Lost {
     type Outcome = Result<(), JoinError>;
+    type Ticket = ();
+
+    fn ticket(&self) {}
 
     fn run(self) -> Self::Outcome {
         unreachable!("it was begun")
     }
 
-    fn failed(why: JoinError) -> Self::Outcome {
+    fn failed(why: JoinError, (): &()) -> Self::Outcome {
         Err(why)
     }
 }

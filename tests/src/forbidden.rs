@@ -62,6 +62,11 @@ fn no_program_can_call_what_is_not_for_programs() {
 }
 
 #[test]
+fn no_g_outlives_what_it_has_borrowed() {
+    all_lines_are_refused("forbidden-borrows", "kernel/programs/forbidden/borrows.rs");
+}
+
+#[test]
 fn programs_are_built_without_the_kernels_internals() {
     let features = |package| {
         let tree = ["tree", "--edges=features", "--target=x86_64-unknown-none", "--package"];

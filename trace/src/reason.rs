@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 /// By number.
-const TEXTS: [&str; 17] = [
+const TEXTS: [&str; 18] = [
     "",
     "chan send",
     "chan receive",
@@ -23,6 +23,7 @@ const TEXTS: [&str; 17] = [
     "syscall",
     "park",
     "program end",
+    "scope",
 ];
 
 /// The reason of that number in words; empty if it is not known.

@@ -47,6 +47,7 @@ const WORKLOADS: &[(&str, u64, Workload)] = &[
     ("select4_ready", 100_000, Each(channels::select4_ready)),
     ("mutex8", 800_000, Each(switching::mutex8)),
     ("forkjoin", 1 << 16, Each(tasks::fork_join)),
+    ("forkjoin_join", 1 << 16, Each(tasks::fork_join_scoped)),
     ("blocking_nop", 200_000, Each(tasks::blocking_nop)),
     ("pairs", 400_000, Each(channels::pairs)),
     ("spawn_each", 200_000, Each(tasks::spawn_each)),

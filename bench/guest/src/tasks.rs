@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use runnext::prelude::*;
+use runnext::scope::join;
 use runnext::sync::WaitGroup;
 
 /// How many Gs are started before one waits for them.
@@ -78,6 +79,20 @@ fn tree(depth: u32) -> u64 {
     let right = tree(depth - 1);
     join.0.wait();
     right + join.1.load(Relaxed)
+}
+
+/// The same tree by `join`: the left child borrows, in a G of a scope.
+pub fn fork_join_scoped(leaves: u64) -> u64 {
+    fn tree(depth: u32) -> u64 {
+        if depth == 0 {
+            return 1;
+        }
+        let (right, left) = join(|| tree(depth - 1), || tree(depth - 1));
+        right + left
+    }
+    let counted = tree(leaves.ilog2());
+    assert_eq!(counted, leaves, "a leaf was lost");
+    counted
 }
 
 /// A tree of Gs, ten below each, whose leaves send their number up: all of them

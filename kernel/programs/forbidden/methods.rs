@@ -30,6 +30,7 @@ fn main() {
 
     // Not the program's to decide.
     Go::new().of(unimplemented!()); //~ E0624
+    scope(|s| drop(s.start(unimplemented!(), || 1))); //~ E0624
     runnext::tasks::Frame::new(0, 1); //~ E0624
 
     // A lock is freed by the G that took it, and a selection is of the G that waits.

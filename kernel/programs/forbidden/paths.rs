@@ -42,6 +42,7 @@ use runnext::run::mstart; //~ E0603
 use runnext::run::poller::PollDesc; //~ E0603
 use runnext::run::preempt::Slices; //~ E0603
 use runnext::run::program::{BOOT, Instance, KERNEL}; //~ E0603
+use runnext::run::scope::Ended; //~ E0603
 use runnext::run::service; //~ E0603
 use runnext::run::timer::Timers; //~ E0603
 use runnext::run::unwind::resume; //~ E0603

@@ -78,6 +78,12 @@ impl Go {
         self
     }
 
+    /// The options of a G that is started by the caller.
+    #[track_caller]
+    pub(super) const fn here(self) -> SpawnOptions {
+        SpawnOptions { site: Location::caller(), ..self.0 }
+    }
+
     /// Starts it. After an error nothing has been started, and `f` was dropped.
     #[track_caller]
     pub fn spawn<T, F>(self, f: F) -> Result<JoinHandle<T>, SpawnError>
@@ -85,8 +91,7 @@ impl Go {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let options = SpawnOptions { site: Location::caller(), ..self.0 };
-        door::spawn(options, Caught(f)).map(|joiner| JoinHandle { joiner })
+        door::spawn(self.here(), Caught(f)).map(|joiner| JoinHandle { joiner })
     }
 }
 
@@ -138,7 +143,7 @@ impl<T> JoinHandle<T> {
 }
 
 /// A G of a program that has ended does not see the ends of the others.
-fn seen<T>(joined: Result<T, JoinError>) -> Result<T, JoinError> {
+pub(super) fn seen<T>(joined: Result<T, JoinError>) -> Result<T, JoinError> {
     if matches!(joined, Err(JoinError::Killed)) && door::is_killed() {
         door::die();
     }

@@ -1,6 +1,6 @@
 //! What a program sees.
 //!
-//! Starting Gs ([`go`]), channels and [`mod@select`], [`sync`], blocking calls, the console, disk
+//! Starting Gs ([`go`], [`mod@scope`]), channels and [`mod@select`], [`sync`], blocking calls, the console, disk
 //! and files, programs, and what can be known of Gs and the machine ([`tasks`], [`mod@stats`],
 //! [`inspect`]). The unsafe code behind it is in `wait` and below.
 
@@ -13,6 +13,7 @@ pub mod go;
 pub mod gref;
 pub mod inspect;
 pub mod program;
+pub mod scope;
 pub mod select;
 pub mod stats;
 pub mod sync;

@@ -6,7 +6,8 @@
 //! says why, and the console what was lost. Its locks are abandoned: they never open, and every
 //! caller gets an error (`wait::held`). No CPU returns to its stack, and the stack is not reused
 //! either, because other Gs may hold pointers into it: its pages are counted. In a blocking call
-//! that is so of the stack of its M as well, and another M continues.
+//! that is so of the stack of its M as well, and another M continues. If Gs borrow from it, the scope
+//! around it waits for them as well (`run::scope`).
 
 use super::end;
 use super::overflow::slot_of;
@@ -19,7 +20,7 @@ use crate::run::program::Ended;
 use crate::run::roster::{ALL, EPOCH};
 use crate::run::task::{Running, Task};
 use crate::run::waiting::Wait;
-use crate::run::{Leaving, TIMERS, door, leave, ready_from, running, this_cpu};
+use crate::run::{Leaving, TIMERS, door, leave, ready_from, running, scope, this_cpu};
 use crate::wait::held;
 use crate::watch::holder::owner_for;
 use crate::{arch, drivers};
@@ -93,6 +94,7 @@ pub fn finish_abandoned(g: &'static G<Task>, reason: Option<JoinError>) {
              {pages} pages of stack are kept, and everything else that it owned is lost"
         );
     }
+    scope::orphan(g);
     if let Some(work) = g.kernel.work.take() {
         // SAFETY: `g_main` has run it from there, and the G was abandoned for good, by the last
         // lines of `stack_full`, by `abandon` or by `fail`; or never will (`starved`), and what was

@@ -38,7 +38,8 @@
 //! tables of their callers. The unwinder refuses such a call. Then the G unwinds from above the
 //! last caller that would refuse (`rescue`): the frames below it have nothing to clean up that the
 //! tables know of, and what the refusing caller owns is lost like that of the function that
-//! faulted. Kernel code whose address other code has (a node in a queue, a buffer that a device
+//! faulted. If the frames below are those of a scope, the G waits for its members first (`scope`);
+//! so it must park here. Kernel code whose address other code has (a node in a queue, a buffer that a device
 //! writes) waits in functions that may panic, so it is in the tables.
 //!
 //! A lock whose guard was lost in either way stays locked, but no G waits for it for ever: at its
@@ -82,6 +83,7 @@ use crate::mem::stack::slot::{self, Slot};
 use crate::mem::stack::{self, POOL};
 use crate::run::error::{Filled, Full, JoinError};
 use crate::run::m::M;
+use crate::run::scope::wait_for_lost;
 use crate::run::task::Task;
 use crate::run::{
     TIMERS, abandon_in_fault, ask_for_upkeep, call, running, this_cpu, unpack_in_fault, unwind,
@@ -196,7 +198,7 @@ extern "C" fn end(faulted: &arch::Faulted) -> ! {
     report(faulted, g);
     // SAFETY: 1. The handler called this with the state it saved. 2. See "Why the frame that
     // faulted may be lost"; this function owns nothing.
-    unsafe { arch::call_in_place(faulted, call::stack_end(), unwind_or_abandon) };
+    unsafe { arch::call_in_place(faulted, call::stack_end(), wait_for_lost, unwind_or_abandon) };
     log::error!("no caller of the function that faulted catches an unwinding");
     super::abandon()
 }

@@ -37,6 +37,12 @@
 //! begins to complete the cell. From that moment on the worker is not stopped: it calls only what
 //! wakes the joiner, and has probed the stack for that.
 //!
+//! # The ticket
+//!
+//! What a job has borrowed is in use until its outcome is in the cell, or dropped. So a job can
+//! leave a [`Job::Ticket`] in its cell, which the worker drops last, whichever way the job ended:
+//! done, given up, or never begun. (`scope` counts its Gs by it.) Others have none, of no size.
+//!
 //! # Where it is
 //!
 //! On the heap, or in an [`InlineCell`], which is used for one cell after another: a G's record has
@@ -62,14 +68,20 @@ const DETACHED: u32 = 3;
 const WAKING: u32 = 4;
 
 /// A closure to run, and its outcome.
-pub trait Job: Send + 'static {
+pub trait Job: Send {
     type Outcome: Send;
+
+    /// What the worker drops when it is done with all that the job may have borrowed.
+    type Ticket: Send;
+
+    /// Called once, when the cell is made.
+    fn ticket(&self) -> Self::Ticket;
 
     /// Runs it. If this unwinds, the joiner waits for ever.
     fn run(self) -> Self::Outcome;
 
     /// The outcome of a job that was not run, or not to its end.
-    fn failed(why: JoinError) -> Self::Outcome;
+    fn failed(why: JoinError, ticket: &Self::Ticket) -> Self::Outcome;
 
     /// Drops the outcome of a detached job. If this unwinds, the G does not end.
     fn discard(outcome: Self::Outcome) {
@@ -81,8 +93,9 @@ pub trait Job: Send + 'static {
 ///
 /// # Errors
 /// There is no memory; returns the job.
-pub fn pair<J: Job>(job: J) -> Result<(Work, Joiner<J::Outcome>), J> {
-    // SAFETY: no inline cell.
+#[cfg(not(target_os = "none"))]
+pub fn pair<J: Job + 'static>(job: J) -> Result<(Work, Joiner<J::Outcome>), J> {
+    // SAFETY: no inline cell, and the job borrows nothing.
     unsafe { pair_in(None, job) }
 }
 
@@ -93,7 +106,8 @@ pub fn pair<J: Job>(job: J) -> Result<(Work, Joiner<J::Outcome>), J> {
 /// job.
 ///
 /// # Safety
-/// No other call for this inline cell runs meanwhile.
+/// 1. No other call for this inline cell runs meanwhile. 2. What the job has borrowed is there until
+///    its ticket is dropped, and for the outcome until that is.
 #[inline(always)]
 pub unsafe fn pair_in<J: Job>(
     space: Option<&'static InlineCell>,
@@ -124,10 +138,11 @@ pub unsafe fn pair_in<J: Job>(
         waiter: UnsafeCell::new(None),
         body: UnsafeCell::new(()),
     };
+    let ticket = MaybeUninit::new(job.ticket());
     let body = MaybeUninit::new(Body { job: ManuallyDrop::new(job) });
     // SAFETY: memory of that layout, or large and aligned enough, says `fits`; no other owner, as
     // it is fresh or was free, and no other call runs.
-    unsafe { cell.write(ResultCell { header, body }) };
+    unsafe { cell.write(ResultCell { header, body, ticket }) };
     let header = cell.cast();
     Ok((Work { header }, Joiner { header, outcome: PhantomData }))
 }
@@ -228,6 +243,8 @@ enum Begun {
 struct ResultCell<J: Job> {
     header: Header,
     body: MaybeUninit<Body<J>>,
+    /// The worker's.
+    ticket: MaybeUninit<J::Ticket>,
 }
 
 #[repr(C)] // both at its beginning
@@ -248,6 +265,18 @@ unsafe fn read_body<V>(cell: NonNull<Header>) -> V {
     let at = unsafe { cell.byte_add(table.body) };
     // SAFETY: the caller's promise.
     body.with_mut(|_| unsafe { at.cast::<V>().read() })
+}
+
+/// Moves the ticket out.
+///
+/// # Safety
+/// The cell is set up, of that job, and the caller is the worker. Once.
+#[inline(always)]
+unsafe fn read_ticket<J: Job>(cell: NonNull<Header>) -> J::Ticket {
+    // SAFETY: in the cell, which is of that job.
+    let at = unsafe { cell.byte_add(offset_of!(ResultCell<J>, ticket)) }.cast::<J::Ticket>();
+    // SAFETY: the caller's promise.
+    unsafe { at.read() }
 }
 
 /// The right to run the job. Dropped, it is not run, and its outcome says so.
@@ -440,8 +469,11 @@ unsafe fn run<J: Job>(cell: NonNull<Header>, slot: &Cell<Option<Work>>) {
     // What comes now must come to its end: the last moment to find that the stack is full.
     probe_stack();
     forget(slot.take());
+    // SAFETY: this is the worker, from here to the end.
+    let ticket = unsafe { read_ticket::<J>(cell) };
     // SAFETY: the job was taken, and this is the worker.
     unsafe { complete::<J>(cell, outcome) };
+    drop(ticket);
 }
 
 /// # Safety
@@ -451,8 +483,11 @@ unsafe fn fail<J: Job>(cell: NonNull<Header>, why: JoinError, begun: Begun) {
         // SAFETY: the job is the worker's, and in the body until now.
         drop(unsafe { read_body::<J>(cell) });
     }
+    // SAFETY: no other G is the worker.
+    let ticket = unsafe { read_ticket::<J>(cell) };
     // SAFETY: the job was taken, and no other G is the worker.
-    unsafe { complete::<J>(cell, J::failed(why)) };
+    unsafe { complete::<J>(cell, J::failed(why, &ticket)) };
+    drop(ticket);
 }
 
 /// Leaves the outcome for the joiner and wakes it; or drops it if the joiner is gone.

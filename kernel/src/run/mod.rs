@@ -31,6 +31,7 @@
 //!    waits for, [`mod@permit`] an unpark before its park, [`kill`] a request to end, [`unwind`]
 //!    the catch at its root, [`mod@program`] what all Gs of a program share. [`roster`] finds a G
 //!    by its number, and [`record`] has the links of records that are never freed.
+//!    [`attached`] is what few Gs have: [`scope`] are Gs that borrow, [`members`] how they are counted.
 //! 3. What wakes it: [`timer`] and [`time`], [`poller`].
 //! 4. For the rooms around: [`door`] and [`sys`] are what `wait` and `api` call, [`hooks`] what
 //!    this room calls, [`view`] what others may ask, [`error`] what a spawn or a join may answer.
@@ -39,6 +40,7 @@
 //!    (`system=`).
 
 pub(crate) mod account;
+pub(crate) mod attached;
 pub(crate) mod call;
 pub(crate) mod cpu;
 pub(crate) mod door;
@@ -48,6 +50,7 @@ pub(crate) mod hooks;
 pub(crate) mod job;
 pub(crate) mod kill;
 pub(crate) mod m;
+pub(crate) mod members;
 pub(crate) mod packing;
 pub(crate) mod permit;
 pub(crate) mod poller;
@@ -57,6 +60,7 @@ pub(crate) mod program;
 pub(crate) mod record;
 pub(crate) mod ring;
 pub(crate) mod roster;
+pub(crate) mod scope;
 pub(crate) mod service;
 pub(crate) mod spawn;
 pub(crate) mod sys;
@@ -69,7 +73,9 @@ pub(crate) mod view;
 pub mod waiting;
 
 pub use call::{Handoff, call, resumed_in_call};
-pub use job::{InlineCell, Job, Joiner, WORKER_WORD, Work, pair, pair_in, worker_in};
+#[cfg(test)]
+pub use job::pair;
+pub use job::{InlineCell, Job, Joiner, WORKER_WORD, Work, pair_in, worker_in};
 pub use m::{BlockingError, MState};
 pub use preempt::{on_device_end, on_tick, on_wake, ready_from_interrupt, set_timer};
 pub use proc::{
@@ -79,9 +85,9 @@ pub use proc::{
 pub use program::{Ended, ProgramId};
 pub use record::{Link, Name, Record, Registry};
 pub use roster::{is_gone, me};
-pub use spawn::spawn;
+pub use spawn::{spawn, spawn_borrowing};
 pub use task::{
-    GHandle, Task, begin_panic, current, end_limit, end_panic, is_in_call, is_panicking,
+    GHandle, Task, attached, begin_panic, current, end_limit, end_panic, is_in_call, is_panicking,
     set_limit_over,
 };
 pub use view::{

@@ -18,7 +18,7 @@ use super::preempt::Attention;
 use super::task::Task;
 use super::{
     Instance, Job, Joiner, Kind, Leaving, OnCpu, SCHED, What, Work, ask_for_upkeep, hooks, kill,
-    mcall_for_good, packing, pair, pair_in, roster, running_or_none, submitted, system,
+    mcall_for_good, packing, pair_in, roster, running_or_none, submitted, system,
 };
 use crate::arch;
 use crate::arch::irq::IrqState;
@@ -36,7 +36,27 @@ const TRIM: usize = 256;
 /// # Errors
 /// [`SpawnError`] when there is no memory for the G or its stack.
 #[inline(always)]
-pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>, SpawnError> {
+pub fn spawn<J: Job + 'static>(
+    options: SpawnOptions,
+    job: J,
+) -> Result<Joiner<J::Outcome>, SpawnError> {
+    // SAFETY: it borrows nothing.
+    unsafe { spawn_borrowing(options, job) }
+}
+
+/// As [`spawn`], for a job that may borrow.
+///
+/// # Errors
+/// As for [`spawn`].
+///
+/// # Safety
+/// What the job has borrowed is there until its ticket is dropped, and for the outcome until that
+/// is.
+#[inline(always)]
+pub unsafe fn spawn_borrowing<J: Job>(
+    options: SpawnOptions,
+    job: J,
+) -> Result<Joiner<J::Outcome>, SpawnError> {
     let SpawnOptions { name, site, stack, pin, program } = options;
     let me = &running_or_none().kernel;
     let own = me.program.get();
@@ -61,7 +81,7 @@ pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>
     // With a larger least size no stack is of the smallest class, and there are no dead Gs.
     let dead = if stack <= stack::DEFAULT_SIZE { SCHED.take_dead(on.p()) } else { None };
     let made = match dead {
-        // SAFETY: a dead G that was taken belongs to the taker alone.
+        // SAFETY: 1. A dead G that was taken belongs to the taker alone. 2. The caller's promise.
         Some(g) => unsafe { pair_in(Some(&g.kernel.place), job) },
         None => Err(job),
     };
@@ -71,7 +91,8 @@ pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>
         // life was not joined yet.
         (_, Err(job)) => {
             arch::irq::restore(irqs);
-            let made = spawn_slow(dead, stack, job)?;
+            // SAFETY: the caller's promise.
+            let made = unsafe { spawn_slow(dead, stack, job) }?;
             arch::probe_stack_again();
             arch::irq::disable();
             // SAFETY: as above.
@@ -125,15 +146,20 @@ fn start_slow(mut on: OnCpu<'_>, g: &'static G<Task>, pin: Option<usize>) {
 type Prepared<T> = (&'static G<Task>, (Work, Joiner<T>));
 
 /// A dead G, made if there is none, with its result cell, on the heap if need be.
+///
+/// # Safety
+/// As for [`spawn_borrowing`].
 #[inline(never)]
-fn spawn_slow<J: Job>(
+unsafe fn spawn_slow<J: Job>(
     dead: Option<&'static G<Task>>,
     stack: usize,
     job: J,
 ) -> Result<Prepared<J::Outcome>, SpawnError> {
     let g = dead.map_or_else(|| g_with_stack(stack), Ok)?;
-    // SAFETY: as in `spawn`.
-    let made = unsafe { pair_in(Some(&g.kernel.place), job) }.or_else(pair);
+    // SAFETY: as in `spawn_borrowing`.
+    let made = unsafe { pair_in(Some(&g.kernel.place), job) };
+    // SAFETY: no inline cell; the caller's promise.
+    let made = made.or_else(|job| unsafe { pair_in(None, job) });
     let Ok((work, joiner)) = made else {
         drop(g.kernel.stack.take()); // and the G with it
         return Err(SpawnError::NoMemory);

@@ -4,6 +4,7 @@
 //! (see `sched::Status`). Fields that other CPUs may read are atomic.
 
 use super::account::{CpuTimes, add, at, is_full, sub, to_ns};
+use super::attached::Attached;
 use super::error::Filled;
 use super::kill::KillRequest;
 use super::m::M;
@@ -62,6 +63,7 @@ pub struct Task {
     /// Its program, if not the booted one; set between two lives, or by the G itself.
     pub(crate) program: Link<Instance>,
     pub(crate) kill: KillRequest,
+    pub(crate) attached: Attached,
     /// The limit of its wait has ended before its deadline (`wait::limit`). Atomic: set by the G
     /// that cancels.
     limit_over: AtomicBool,
@@ -95,6 +97,7 @@ impl Task {
             waiting: AtomicU64::new(0),
             program: Link::new(),
             kill: KillRequest::new(),
+            attached: Attached::new(),
             limit_over: AtomicBool::new(false),
         }
     }
@@ -316,6 +319,11 @@ impl Timed for G<Task> {
 /// The G that runs on this CPU, for reports.
 pub fn current() -> Option<Running> {
     running().map(Running)
+}
+
+/// What is attached to the running G. The G itself only.
+pub fn attached<R>(f: impl FnOnce(&Attached) -> R) -> R {
+    f(&running().expect("no G to attach to").kernel.attached)
 }
 
 /// Whether the running G is in a blocking call, on the stack of an M.

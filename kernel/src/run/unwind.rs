@@ -10,6 +10,8 @@
 
 use super::call::stack_end;
 use super::error::JoinError;
+#[cfg(target_os = "none")]
+use super::scope::wait_for_lost;
 use super::{Job, hooks};
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -102,7 +104,8 @@ pub(crate) fn begin_above(why: JoinError) -> JoinError {
     // SAFETY: this function's frame pointer. Its caller has nothing to drop, and between it and the
     // last caller that forbids unwinding is only the panic machinery of `core`.
     unsafe {
-        crate::arch::call_above_forbidden(rbp, stack_end(), raise, why.expose_provenance());
+        let why = why.expose_provenance();
+        crate::arch::call_above_forbidden(rbp, stack_end(), wait_for_lost, raise, why);
     }
     // SAFETY: as in `raise`, which was not called.
     *unsafe { Box::from_raw(why) }
@@ -124,6 +127,10 @@ where
     F: FnOnce() -> T + Send + 'static,
 {
     type Outcome = Result<T, JoinError>;
+    type Ticket = ();
+
+    #[inline(always)]
+    fn ticket(&self) {}
 
     #[inline(always)]
     fn run(self) -> Self::Outcome {
@@ -131,7 +138,7 @@ where
     }
 
     #[inline(always)]
-    fn failed(why: JoinError) -> Self::Outcome {
+    fn failed(why: JoinError, (): &()) -> Self::Outcome {
         Err(why)
     }
 

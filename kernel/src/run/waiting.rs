@@ -71,6 +71,8 @@ reasons! {
     Park = 15 "park",
     /// For a program to end; the object is its number.
     ProgramEnd = 16 "program end",
+    /// For the Gs of a scope to end.
+    Scope = 17 "scope",
 }
 
 impl Reason {

@@ -4,9 +4,13 @@
 //! atomics). So each model takes the sources that it is about as they are, and
 //! finds the rest of the kernel here and in `wait`, by the same names.
 
+#[path = "../../src/run/attached.rs"]
+pub mod attached;
 pub mod door;
 #[path = "../../src/run/job.rs"]
 pub mod job;
+#[path = "../../src/run/members.rs"]
+pub mod members;
 #[path = "../../src/run/permit.rs"]
 pub(crate) mod permit;
 #[path = "../../src/run/record.rs"]

@@ -37,6 +37,7 @@ mod programs;
 mod protection;
 mod replay;
 mod scheduling;
+mod scopes;
 mod selftest;
 mod serial_input;
 mod shapes;

@@ -9,12 +9,15 @@ struct Adds(Arc<()>, usize);
 
 impl Job for Adds {
     type Outcome = (Arc<()>, usize);
+    type Ticket = ();
+
+    fn ticket(&self) {}
 
     fn run(self) -> Self::Outcome {
         (self.0, self.1 + 1)
     }
 
-    fn failed(why: JoinError) -> Self::Outcome {
+    fn failed(why: JoinError, (): &()) -> Self::Outcome {
         assert_eq!(why, JoinError::Killed);
         (Arc::default(), 0)
     }
@@ -25,12 +28,15 @@ struct Large([u64; 20]);
 
 impl Job for Large {
     type Outcome = u64;
+    type Ticket = ();
+
+    fn ticket(&self) {}
 
     fn run(self) -> u64 {
         self.0.iter().sum()
     }
 
-    fn failed(_: JoinError) -> u64 {
+    fn failed(_: JoinError, (): &()) -> u64 {
         0
     }
 }
@@ -162,6 +168,9 @@ unsafe impl Send for Looks {}
 
 impl Job for Looks {
     type Outcome = bool;
+    type Ticket = ();
+
+    fn ticket(&self) {}
 
     fn run(self) -> bool {
         let work = self.0.take();
@@ -170,7 +179,7 @@ impl Job for Looks {
         is_there
     }
 
-    fn failed(_: JoinError) -> bool {
+    fn failed(_: JoinError, (): &()) -> bool {
         false
     }
 }

@@ -23,6 +23,7 @@ use crate::arch::x86_64::cpu;
 use crate::arch::x86_64::irq::trap::{Frame, PageFault};
 use core::arch::naked_asm;
 use core::mem::offset_of;
+use core::ops::Range;
 
 /// A stack that is full, as `Handlers::stack_full` is told.
 pub struct FullStack {
@@ -153,13 +154,20 @@ pub unsafe fn leave(frame: &mut Frame, bottom: usize, f: extern "C" fn() -> !) {
 
 /// Replaces the function that faulted by `f`, as called by its caller; or, if a caller further up
 /// forbids an unwinding to pass, by the caller of that one. Returns only if there is no such place,
-/// or no frame above, below the `end` of this stack, would catch the unwinding.
+/// or no frame above, below the `end` of this stack, would catch the unwinding. Before that, `lose`
+/// is called with the addresses of the frames that will be gone.
 ///
 /// # Safety
 /// 1. Called by the function that [`Rescue::Call`] named, with the argument it was given.
 /// 2. Neither the function that faulted nor the calling one has anything to drop.
-pub unsafe fn call_in_place(faulted: &Faulted, end: u64, f: extern "C-unwind" fn(usize) -> !) {
+pub unsafe fn call_in_place(
+    faulted: &Faulted,
+    end: u64,
+    lose: impl FnOnce(Range<u64>),
+    f: extern "C-unwind" fn(usize) -> !,
+) {
     if let Some(caller) = callers::find(faulted.registers.rsp + 1..end, true) {
+        lose(faulted.registers.rsp..caller.rsp);
         // SAFETY: a call of it returns there, and the word below `rsp` has the return address or is
         // free for it; the caller's promise.
         unsafe { call_at(&caller, f, 0) }
@@ -171,7 +179,8 @@ pub unsafe fn call_in_place(faulted: &Faulted, end: u64, f: extern "C-unwind" fn
 /// this stack catches it.
 ///
 /// The compiler proved that the functions below such a caller do not unwind, so they have nothing
-/// to clean up; what that caller itself owns is lost.
+/// to clean up; what that caller itself owns is lost. Before that, `lose` is called with the
+/// addresses of the frames that will be gone.
 ///
 /// # Safety
 /// `rbp` is the frame pointer of the caller, or of one above it; neither these nor the functions
@@ -179,11 +188,13 @@ pub unsafe fn call_in_place(faulted: &Faulted, end: u64, f: extern "C-unwind" fn
 pub unsafe fn call_above_forbidden(
     rbp: u64,
     end: u64,
+    lose: impl FnOnce(Range<u64>),
     f: extern "C-unwind" fn(usize) -> !,
     argument: usize,
 ) {
     // Above the frame pointer are the caller's and the return address.
     if let Some(caller) = callers::find(rbp + 16..end, false) {
+        lose(rbp..caller.rsp);
         // SAFETY: where a call that was made will return to; the caller's promise.
         unsafe { call_at(&caller, f, argument) }
     }

@@ -4,10 +4,11 @@
 
 use crate::arch::irq::IrqState;
 use crate::arch::lock::IrqLock;
+use crate::run::attached::Attached;
 use crate::run::door::{Reason, SpawnOptions, Wait};
 use crate::run::error::SpawnError;
 use crate::run::sys::PANICKING;
-use crate::run::{BOOT, BlockingError, Instance, Job, Joiner, Permit, pair};
+use crate::run::{BOOT, BlockingError, Instance, Job, Joiner, Permit, pair_in};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, LazyLock};
@@ -39,6 +40,7 @@ impl GHandle {
 }
 
 thread_local! {
+    static ATTACHED: Attached = const { Attached::new() };
     static ME: GHandle = GHandle(Arc::new(Parker {
         thread: thread::current(),
         is_readied: AtomicBool::new(false),
@@ -57,8 +59,22 @@ static CREATED: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>, SpawnError> {
-    let (work, joiner) = pair(job).map_err(|_| SpawnError::NoMemory)?;
+pub fn spawn<J: Job + 'static>(
+    options: SpawnOptions,
+    job: J,
+) -> Result<Joiner<J::Outcome>, SpawnError> {
+    // SAFETY: it borrows nothing.
+    unsafe { spawn_borrowing(options, job) }
+}
+
+/// # Safety
+/// As the machine's.
+pub unsafe fn spawn_borrowing<J: Job>(
+    options: SpawnOptions,
+    job: J,
+) -> Result<Joiner<J::Outcome>, SpawnError> {
+    // SAFETY: no inline cell; the caller's promise.
+    let (work, joiner) = unsafe { pair_in(None, job) }.map_err(|_| SpawnError::NoMemory)?;
     let run = move || {
         work.run();
         ENDED.fetch_add(1, Relaxed);
@@ -81,6 +97,10 @@ pub fn num_goroutines() -> usize {
 
 pub fn this() -> GHandle {
     ME.with(GHandle::clone)
+}
+
+pub fn attached<R>(f: impl FnOnce(&Attached) -> R) -> R {
+    ATTACHED.with(f)
 }
 
 pub fn permit(g: &GHandle) {
