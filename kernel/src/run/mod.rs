@@ -81,8 +81,8 @@ pub use record::{Link, Name, Record, Registry};
 pub use roster::{is_gone, me};
 pub use spawn::spawn;
 pub use task::{
-    GHandle, Task, begin_panic, current, end_limit, end_panic, is_in_call, is_panicking,
-    set_limit_over,
+    GHandle, Task, begin_panic, current, end_limit, end_panic, is_in_call, is_limit_over,
+    is_panicking, set_limit_over,
 };
 pub use view::{
     all_idle, all_slices, busy, created, created_and_ended, current_id, cycles_run, gomaxprocs,
