@@ -4,6 +4,7 @@
 use super::Selection;
 use super::cases::Case;
 use super::choose::Waiting;
+use super::dynamic::Select;
 use crate::wait::queue::Waiter;
 use crate::wait::semaphore::{Permit, Semaphore, take_now};
 use core::cell::Cell;
@@ -52,6 +53,18 @@ impl<'a> Case for AcquireCase<'a> {
 
     fn result(&self, is_done: bool) -> Option<Permit<'a>> {
         if is_done { self.permit.take() } else { None }
+    }
+}
+
+impl<'a, R> Select<'a, R> {
+    /// Adds the arm `acquire(semaphore, n) -> permit => then(permit)`.
+    pub fn acquire(
+        &mut self,
+        semaphore: &'a Semaphore,
+        n: usize,
+        then: impl FnOnce(Permit<'a>) -> R + 'a,
+    ) -> &mut Self {
+        self.add(acquire_case(semaphore, n), then)
     }
 }
 

@@ -4,6 +4,7 @@
 use super::Selection;
 use super::cases::{Beside, ByHandle, Case};
 use super::choose::Waiting;
+use super::dynamic::Select;
 use crate::api::go::JoinHandle;
 use crate::run::door;
 use core::cell::RefCell;
@@ -45,5 +46,16 @@ impl<T> Beside for JoinCase<'_, T> {
 
     fn leave(&self) {
         self.0.borrow_mut().joiner().withdraw();
+    }
+}
+
+impl<'a, R> Select<'a, R> {
+    /// Adds the arm `join(handle) => then()`.
+    pub fn join<T>(
+        &mut self,
+        handle: &'a mut JoinHandle<T>,
+        then: impl FnOnce() -> R + 'a,
+    ) -> &mut Self {
+        self.add(join_case(handle), |()| then())
     }
 }

@@ -33,6 +33,7 @@
 mod acquire;
 mod cases;
 mod choose;
+mod dynamic;
 #[cfg(not(loom))] // `go` is not in the models
 mod join;
 
@@ -42,6 +43,7 @@ pub use acquire::acquire_case;
 pub use cases::{Case, done_case, recv_case, send_case};
 #[doc(hidden)]
 pub use choose::{AnyOrder, AtOnce, Ever, InOrder, Otherwise, Until, attempt, line};
+pub use dynamic::Select;
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub use join::join_case;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod arms;
+mod dynamic;
 
 const SOON: Duration = Duration::from_millis(if cfg!(miri) { 2 } else { 10 });
 const MANY: usize = if cfg!(miri) { 8 } else { 3000 };
