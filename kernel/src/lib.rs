@@ -78,7 +78,7 @@ pub use fail::end::{
     reboot,
 };
 pub use run::door::yield_now;
-pub use run::{gomaxprocs, set_gomaxprocs, time, waiting};
+pub use run::{gomaxprocs, set_gomaxprocs, waiting};
 pub use wait::limit as context;
 pub use watch::{schedtrace, trace};
 
@@ -88,6 +88,12 @@ use drivers::log;
 use fail::{deadlock, panic, watchdog};
 use init::{banner, cmdline, handover};
 use run::preempt::Alarm;
+
+/// Instants, sleeping and timers. Waits with a deadline are where the waits are.
+pub mod time {
+    pub use crate::api::timer::{AfterFunc, Ticker, Timer, after_func};
+    pub use crate::run::time::{Duration, Instant, sleep, sleep_until};
+}
 
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
@@ -114,7 +120,8 @@ pub mod prelude {
 #[doc(hidden)]
 pub mod __private {
     pub use crate::api::select::{
-        AtOnce, Ever, Otherwise, Selection, Until, attempt, line, recv_case, send_case,
+        AnyOrder, AtOnce, Case, Ever, InOrder, Otherwise, Selection, Until, acquire_case, attempt,
+        done_case, join_case, line, recv_case, send_case,
     };
     pub use crate::drivers::log::{print, print_line};
 

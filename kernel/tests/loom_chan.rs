@@ -20,22 +20,31 @@ pub mod select;
 #[path = "loom/wait.rs"]
 pub mod wait;
 
-/// What `select!` expands to.
+pub use wait::limit as context;
+
+pub mod sync {
+    pub use crate::wait::semaphore::Semaphore;
+}
+
 pub mod api {
     pub use crate::{chan, select};
 }
 
+/// What `select!` expands to.
 pub mod __private {
     pub use crate::select::{
-        AtOnce, Ever, Otherwise, Selection, Until, attempt, line, recv_case, send_case,
+        AnyOrder, AtOnce, Case, Ever, InOrder, Otherwise, Selection, Until, acquire_case, attempt,
+        done_case, line, recv_case, send_case,
     };
 }
 
 use chan::{RecvError, RecvTimeoutError, SendError, SendTimeoutError};
 use core::time::Duration;
 use loom::thread;
-use run::door::model;
+use run::door::{large_model, model};
+use run::time::Instant;
 use wait::limit::Context;
+use wait::semaphore::Semaphore;
 
 #[test]
 fn a_value_is_handed_over_whoever_comes_first() {
@@ -199,5 +208,138 @@ fn an_old_wake_up_neither_ends_nor_loses_a_select() {
         assert_eq!(got, 1);
         assert_eq!(sender.join().unwrap(), Ok(()));
         waker.join().unwrap();
+    });
+}
+
+/// The clock of a channel whose time never comes, and the end by which it is set.
+fn timer() -> (chan::Sender<Instant>, chan::Receiver<Instant>) {
+    let receiver = chan::Receiver::from_clock(Instant::NEVER, None).unwrap();
+    (receiver.setter(), receiver)
+}
+
+/// Only the reset can end this wait, whenever it comes.
+#[test]
+fn a_reset_at_any_moment_ends_a_receive() {
+    model(|| {
+        let (setter, rx) = timer();
+        let setting = thread::spawn(move || setter.set_clock(Instant::now(), None));
+        assert!(rx.recv().is_ok());
+        assert!(setting.join().unwrap());
+    });
+}
+
+#[test]
+fn a_reset_at_any_moment_ends_a_select() {
+    model(|| {
+        let (setter, rx) = timer();
+        let (_open, never) = chan::rendezvous::<u8>();
+        let setting = thread::spawn(move || setter.set_clock(Instant::now(), None));
+        crate::select! {
+            recv(rx) -> at => assert!(at.is_ok()),
+            recv(never) => unreachable!("nobody sends"),
+        }
+        assert!(setting.join().unwrap());
+    });
+}
+
+/// A stopped timer is in the select as any channel is, until it is set.
+#[test]
+fn a_stopped_timer_that_is_set_ends_a_select() {
+    model(|| {
+        let (setter, rx) = timer();
+        setter.stop_clock();
+        let setting = thread::spawn(move || setter.set_clock(Instant::now(), None));
+        crate::select! { recv(rx) -> at => assert!(at.is_ok()) }
+        assert!(!setting.join().unwrap());
+    });
+}
+
+/// The value is due: it is received, or the stop was in time.
+#[test]
+fn a_stop_against_a_value_that_is_due_is_one_or_the_other() {
+    for selects in [false, true] {
+        model(move || {
+            let (setter, rx) = timer();
+            setter.set_clock(Instant::now(), None);
+            let stopping = thread::spawn(move || setter.stop_clock());
+            let got = match selects {
+                false => rx.recv_timeout(Duration::ZERO).is_ok(),
+                true => crate::select! {
+                    recv(rx) -> at => at.is_ok(),
+                    after(Duration::ZERO) => false,
+                },
+            };
+            // Dropped, the setter closes the channel: an error, if the stop came first.
+            assert!(got != stopping.join().unwrap());
+        });
+    }
+}
+
+/// What a lock holder gives and what only readies the G come at once.
+#[test]
+fn a_value_against_the_end_of_a_context_is_not_lost() {
+    large_model(|| {
+        let (tx, rx) = chan::rendezvous();
+        let context = Context::new();
+        let canceller = {
+            let context = context.clone();
+            thread::spawn(move || context.cancel())
+        };
+        let sender = thread::spawn(move || tx.send(1));
+        let got = crate::select! {
+            recv(rx) -> v => v.ok(),
+            done(context) => None,
+        };
+        drop(rx); // a sender that is too late does not wait
+        assert_eq!(sender.join().unwrap().is_ok(), got == Some(1));
+        canceller.join().unwrap();
+    });
+}
+
+#[test]
+fn a_value_and_permits_that_compete_for_a_select_win_it_once() {
+    large_model(|| {
+        let (tx, rx) = chan::rendezvous();
+        let gate = std::sync::Arc::new(Semaphore::new(0));
+        let sender = thread::spawn(move || tx.send(1));
+        let releaser = {
+            let gate = gate.clone();
+            thread::spawn(move || gate.release(1))
+        };
+        let is_permit = crate::select! {
+            acquire(gate, 1) -> permit => { permit.forget(); true }
+            recv(rx) -> v => { assert_eq!(v, Ok(1)); false }
+        };
+        // The loser is still there.
+        if is_permit {
+            assert_eq!(rx.recv(), Ok(1));
+        } else {
+            gate.acquire(1);
+        }
+        assert_eq!(sender.join().unwrap(), Ok(()));
+        releaser.join().unwrap();
+        assert_eq!(gate.available(), 0);
+    });
+}
+
+/// A timer, a value and a reset at once: two wake-ups of different kinds.
+#[test]
+fn a_value_against_a_reset_is_not_lost() {
+    large_model(|| {
+        let (setter, late) = timer();
+        let (tx, rx) = chan::rendezvous();
+        let setting = thread::spawn(move || setter.set_clock(Instant::now(), None));
+        let sender = thread::spawn(move || tx.send(1));
+        let is_value = crate::select! {
+            recv(rx) -> v => { assert_eq!(v, Ok(1)); true }
+            recv(late) -> at => { assert!(at.is_ok()); false }
+        };
+        if is_value {
+            assert!(late.recv().is_ok());
+        } else {
+            assert_eq!(rx.recv(), Ok(1));
+        }
+        assert_eq!(sender.join().unwrap(), Ok(()));
+        assert!(setting.join().unwrap());
     });
 }

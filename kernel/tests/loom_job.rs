@@ -173,3 +173,24 @@ fn a_joiner_whose_time_is_up_can_go() {
         assert_eq!(Arc::strong_count(&value), 1);
     });
 }
+
+/// As `select!` does: the handle is left in the cell while the G waits, and taken back. Either the
+/// outcome wakes it, or it is there; and whatever comes first, a join has it afterwards.
+#[test]
+fn a_joiner_that_selects_is_woken_and_leaves_the_outcome() {
+    for waits in [false, true] {
+        model(move || {
+            let (work, mut joiner) = six(&Arc::new(()));
+            let other = thread::spawn(move || work.run());
+            let is_waiting = joiner.enlist(run::door::begin_park(run::door::Wait::default()));
+            match is_waiting && waits {
+                true => run::door::park(),
+                false => _ = run::door::cancel_park(),
+            }
+            joiner.withdraw();
+            assert!(!(is_waiting && waits) || joiner.is_done(), "woken for nothing");
+            assert_eq!(joiner.join().0, 42);
+            other.join().unwrap();
+        });
+    }
+}

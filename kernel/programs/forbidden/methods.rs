@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use core::pin::pin;
-use runnext::__private::{Selection, recv_case};
+use runnext::__private::{Case, Selection, recv_case};
 use runnext::prelude::*;
 use runnext::sync::{Mutex, RwLock};
 
@@ -24,8 +24,8 @@ fn main() {
     let (_tx, rx) = chan::bounded::<u32>(1);
     let case = recv_case(&rx);
     let place = pin!(case.in_line(selection));
-    place.as_ref().enlist_unless(0, || false, || None); //~ E0624
-    place.withdraw(); //~ E0624
+    place.as_ref().enlist_unless(0, |_| false, || None); //~ E0599
+    place.withdraw(); //~ E0599
     rx.chan(); //~ E0624
 
     // Not the program's to decide.

@@ -47,7 +47,7 @@ use runnext::run::service; //~ E0603
 use runnext::run::timer::Timers; //~ E0603
 use runnext::run::unwind::resume; //~ E0603
 use runnext::schedtrace::begin as begin_schedtrace; //~ E0603
-use runnext::select::Waiting; //~ E0603
+use runnext::select::choose::Waiting; //~ E0603
 use runnext::start; //~ E0603
 use runnext::start_cpu; //~ E0603
 use runnext::trace::{begin, event, finish}; //~ E0603

@@ -17,6 +17,7 @@ use crate::drivers::log;
 use crate::drivers::serial::input::INPUT;
 use crate::print;
 use crate::wait::limit::Limit;
+use crate::wait::queue::TimedOut;
 use alloc::string::String;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use line::{Editor, Typed};
@@ -72,11 +73,21 @@ pub fn read_until<'l>(buffer: &mut [u8], limit: impl Into<Limit<'l>>) -> Result<
 /// # Ok::<(), runnext::console::InputError>(())
 /// ```
 pub fn read_line() -> Result<Line, InputError> {
-    let mut editor = take_turn(None)?;
+    read_line_by(None)
+}
+
+/// As [`read_line`], until `limit` at most; then the error is [`InputError::TimedOut`], and what
+/// was typed of the line is for the next reader of one.
+pub fn read_line_until<'l>(limit: impl Into<Limit<'l>>) -> Result<Line, InputError> {
+    limit.into().during(|deadline_ns| read_line_by(Some(deadline_ns)))
+}
+
+fn read_line_by(deadline_ns: Option<u64>) -> Result<Line, InputError> {
+    let mut editor = take_turn(deadline_ns)?;
     loop {
         // One by one: the bytes after the line's end belong to the next reader.
         let mut byte = [0];
-        INPUT.read(&mut byte, None)?;
+        INPUT.read(&mut byte, deadline_ns)?;
         match editor.push(byte[0]) {
             Typed::Nothing => {}
             Typed::Added(letter) => print!("{letter}"),
@@ -135,7 +146,15 @@ impl InterruptKey {
     /// Waits until it is pressed; any G may wait. False if it is not caught, or not any more.
     #[must_use]
     pub fn wait() -> bool {
-        INPUT.wait_for_key()
+        INPUT.wait_for_key(None).unwrap_or(false)
+    }
+
+    /// As [`wait`](Self::wait), until `limit` at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`] if it was not pressed in time.
+    pub fn wait_until<'l>(limit: impl Into<Limit<'l>>) -> Result<bool, TimedOut> {
+        limit.into().during(|deadline_ns| INPUT.wait_for_key(Some(deadline_ns)))
     }
 }
 

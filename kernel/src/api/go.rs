@@ -140,6 +140,11 @@ impl<T> JoinHandle<T> {
     pub fn is_finished(&self) -> bool {
         self.joiner.is_done()
     }
+
+    /// For `select!`.
+    pub(crate) fn joiner(&mut self) -> &mut Joiner<Result<T, JoinError>> {
+        &mut self.joiner
+    }
 }
 
 /// A G of a program that has ended does not see the ends of the others.

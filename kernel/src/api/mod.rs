@@ -1,8 +1,8 @@
 //! What a program sees.
 //!
-//! Starting Gs ([`go`], [`mod@scope`]), channels and [`mod@select`], [`sync`], blocking calls, the console, disk
-//! and files, programs, and what can be known of Gs and the machine ([`tasks`], [`mod@stats`],
-//! [`inspect`]). The unsafe code behind it is in `wait` and below.
+//! Starting Gs ([`go`], [`mod@scope`]), channels, [`mod@select`] and timers ([`timer`]), [`sync`],
+//! blocking calls, the console, disk and files, programs, and what can be known of Gs and the
+//! machine ([`tasks`], [`mod@stats`], [`inspect`]). The unsafe code behind it is in `wait` and below.
 
 pub mod blocking;
 pub mod chan;
@@ -19,6 +19,7 @@ pub mod stats;
 pub mod sync;
 pub mod system;
 pub mod tasks;
+pub mod timer;
 
 pub use crate::arch::num_cpus;
 

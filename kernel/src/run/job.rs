@@ -379,6 +379,30 @@ impl<T> Joiner<T> {
         self.header().word.load(Acquire) == DONE
     }
 
+    /// Has `waiter`, the running G, which has begun to park, readied when the outcome is there.
+    /// False if it is. [`withdraw`](Self::withdraw) follows.
+    pub fn enlist(&mut self, handle: GHandle) -> bool {
+        let Header { word, waiter, .. } = self.header();
+        let is_open = word.load(Acquire) == OPEN;
+        if is_open {
+            // SAFETY: from OPEN only the joiner leads on to AWAITED, and it is borrowed.
+            waiter.with_mut(|waiter| unsafe { *waiter = Some(handle) });
+        }
+        is_open && word.compare_exchange(OPEN, AWAITED, AcqRel, Acquire).is_ok()
+    }
+
+    /// The running G waits no longer, or did not begin to.
+    pub fn withdraw(&mut self) {
+        let word = &self.header().word;
+        if word.load(Acquire) == OPEN {
+            return;
+        }
+        // Relaxed, as at a deadline: the waiter is the joiner's again.
+        if word.compare_exchange(AWAITED, OPEN, Relaxed, Relaxed).is_err() {
+            self.wait_for_done();
+        }
+    }
+
     /// Moves the outcome out, and frees the cell.
     ///
     /// # Safety

@@ -300,6 +300,11 @@ pub fn set_limit_over(is_over: bool) {
     running().expect("no G to wait").kernel.limit_over.store(is_over, SeqCst);
 }
 
+/// Whether the limited wait of the running G was ended ([`end_limit`]).
+pub fn is_limit_over() -> bool {
+    running().is_some_and(|g| g.kernel.is_limit_over())
+}
+
 impl Record for G<Task> {
     fn older(&self) -> &Link<Self> {
         &self.kernel.older

@@ -1,7 +1,7 @@
 //! How long a wait may last: until a time, or until a [`Context`] is cancelled.
 //!
 //! Channels, `select!`, locks, joins and `park` have forms that take a [`Limit`] (`_until`), as has
-//! `console::read`; not the disk, a line from the console or a sleep. A time limits the wait
+//! the console; [`Context::sleep`] is a sleep with one. Not the disk. A time limits the wait
 //! itself: `park_until` has a deadline. A context limits it from outside, whatever the G waits for,
 //! so it must not depend on the queue that the G waits in:
 //!
@@ -28,7 +28,10 @@
 #![forbid(unsafe_code)]
 
 use super::queue::{IfUnwound, WaitQueue};
-use crate::run::door::{clock_uncertainty_ns, deadline_after, set_limit_over};
+use crate::run::door::{
+    Reason, Wait, begin_park, check_kill, clock_uncertainty_ns, deadline_after, might_park,
+    park_until, set_limit_over,
+};
 use crate::run::time::{Duration, Instant};
 use alloc::sync::Arc;
 use core::fmt;
@@ -78,6 +81,15 @@ impl Limit<'_> {
     /// The same for several waits, one after the other.
     pub(crate) fn starting_now(self) -> Self {
         if let Limit::For(timeout) = self { (Instant::now() + timeout).into() } else { self }
+    }
+
+    /// When it is over at the latest, if it begins now.
+    pub(crate) fn latest(self) -> Instant {
+        match self {
+            Limit::For(timeout) => Instant::now() + timeout,
+            Limit::Until(at) => at,
+            Limit::Context(context) => context.deadline(),
+        }
     }
 
     /// Calls `wait` with the deadline of a wait that may last so long, and sees to it that the
@@ -159,12 +171,7 @@ impl Context {
     /// another context only the deadline counts.
     #[must_use]
     pub fn child_until<'a>(&self, limit: impl Into<Limit<'a>>) -> Self {
-        let deadline = match limit.into() {
-            Limit::For(timeout) => Instant::now() + timeout,
-            Limit::Until(at) => at,
-            Limit::Context(other) => other.deadline(),
-        };
-        Self::of(Some(self.clone()), deadline.min(self.deadline()))
+        Self::of(Some(self.clone()), limit.into().latest().min(self.deadline()))
     }
 
     fn of(parent: Option<Context>, deadline: Instant) -> Self {
@@ -182,6 +189,38 @@ impl Context {
             let Some(wake) = locked.grant(0) else { return };
             wake.end_limit();
             locked.ready(wake);
+        }
+    }
+
+    /// Waits for `d`, or until this is over: then the error says why. With [`Duration::MAX`] it
+    /// waits for that alone (Go: `<-ctx.Done()`). In `select!` that is `done(context)`.
+    ///
+    /// ```
+    /// use runnext::{context::Over, prelude::*};
+    /// let request = Context::new();
+    /// assert_eq!(request.sleep(Duration::from_millis(1)), Ok(()));
+    /// request.cancel();
+    /// assert_eq!(request.sleep(Duration::from_secs(3600)), Err(Over::Cancelled));
+    /// ```
+    pub fn sleep(&self, d: Duration) -> Result<(), Over> {
+        might_park();
+        let until = Instant::now() + d;
+        // For ever, only another G ends it: the deadlock scan must see that.
+        let reason = if until == Instant::NEVER { Reason::Park } else { Reason::Sleep };
+        loop {
+            if let Some(over) = self.over() {
+                return Err(over);
+            }
+            if Instant::now() >= until {
+                return Ok(());
+            }
+            self.during(|deadline_ns| {
+                // As in `sleep_until`.
+                let until_ns = until.as_nanos().saturating_add(clock_uncertainty_ns());
+                let _ = begin_park(Wait::new(reason, 0));
+                park_until(until_ns.min(deadline_ns));
+                check_kill();
+            });
         }
     }
 

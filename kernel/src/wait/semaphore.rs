@@ -8,6 +8,7 @@
 use super::limit::Limit;
 use super::queue::{IfUnwound, Locked, Place, TimedOut, WaitQueue};
 use crate::run::door::{self, Reason};
+use crate::run::sys::const_fn;
 use core::fmt;
 
 /// A number of permits; a G takes some and gives them back.
@@ -25,9 +26,11 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// `permits` to begin with.
-    pub const fn new(permits: usize) -> Self {
-        Semaphore { free: WaitQueue::new(permits) }
+    const_fn! {
+        /// `permits` to begin with.
+        pub fn new(permits: usize) -> Self {
+            Semaphore { free: WaitQueue::new(permits) }
+        }
     }
 
     /// Takes `n` permits, waiting for them if need be, behind the Gs that wait already.
@@ -86,11 +89,22 @@ impl Semaphore {
     }
 
     /// Grants permits to the first waiters while there are enough.
-    fn serve(&self) {
-        self.free.grant_while(|locked| {
-            **locked = locked.checked_sub(locked.front(0)?)?;
-            Some(0)
-        });
+    pub(crate) fn serve(&self) {
+        loop {
+            let mut locked = self.free.lock();
+            let left = locked.front(0).and_then(|n| locked.checked_sub(n));
+            let Some(left) = left else { return };
+            // None: it selects, and has something else; what it wanted is for the next.
+            if let Some(wake) = locked.grant_first(0) {
+                *locked = left;
+                locked.ready(wake);
+            }
+        }
+    }
+
+    /// The permit of a G that was granted `n`.
+    pub(crate) fn granted(&self, n: usize) -> Permit<'_> {
+        Permit { semaphore: self, n }
     }
 
     /// How many permits are free at this instant.
@@ -101,7 +115,7 @@ impl Semaphore {
     /// Takes `n` permits that are given back when the [`Permit`] is dropped.
     pub fn permit(&self, n: usize) -> Permit<'_> {
         self.acquire(n);
-        Permit { semaphore: self, n }
+        self.granted(n)
     }
 
     /// As [`permit`](Self::permit), waiting until `limit` at most.
@@ -113,12 +127,12 @@ impl Semaphore {
         n: usize,
         limit: impl Into<Limit<'l>>,
     ) -> Result<Permit<'_>, TimedOut> {
-        self.acquire_until(n, limit).map(|()| Permit { semaphore: self, n })
+        self.acquire_until(n, limit).map(|()| self.granted(n))
     }
 }
 
 /// Takes `n` permits if no G waits.
-fn take_now(free: &mut Locked<'_, usize, usize>, n: usize) -> bool {
+pub(crate) fn take_now(free: &mut Locked<'_, usize, usize>, n: usize) -> bool {
     let left = free.checked_sub(n).filter(|_| free.is_empty(0));
     **free = left.unwrap_or(**free);
     left.is_some()

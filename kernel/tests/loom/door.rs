@@ -209,6 +209,10 @@ pub fn set_limit_over(is_over: bool) {
     CURRENT.with(|g| g.limit_over.store(is_over, SeqCst));
 }
 
+pub fn is_limit_over() -> bool {
+    CURRENT.with(|g| g.limit_over.load(SeqCst))
+}
+
 pub fn cancel_park() -> bool {
     park_until(0)
 }

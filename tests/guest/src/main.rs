@@ -5,7 +5,8 @@
 //! `syncing`, `blocking` and `stress` check the scheduler and what stands on it, `soak`
 //! that all of it leaves nothing behind, `invariants` that it is sound meanwhile;
 //! `guarding` that stuck CPUs are found; `watch` what is told of both; `tasks` what is
-//! seen of Gs from outside, `killing` that they can be ended, `programs` programs inside
+//! seen of Gs from outside, `timers` timers and all kinds of selections, `killing` that Gs can be
+//! ended, `programs` programs inside
 //! the machine; `late` starts a CPU that the kernel has given up; `poller` the poller, with simulated devices; `typing` the serial port's
 //! input; `probes` that stacks are probed far enough, `overflow` that a full one ends its
 //! G only, `unwinding` that a panic while it panics does, `scopes` that Gs which borrow are
@@ -52,6 +53,7 @@ mod stress;
 mod syncing;
 mod systems;
 mod tasks;
+mod timers;
 mod typing;
 mod unwinding;
 mod watch;

@@ -46,6 +46,7 @@ mod soak;
 mod stress;
 mod syncing;
 mod systems;
+mod timers;
 mod tour;
 mod trace;
 mod unwinding;

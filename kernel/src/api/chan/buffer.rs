@@ -4,7 +4,9 @@
 //! in by [`Buffer::grow`] and goes out as [`Spent`] or in what `grow` leaves; the channel makes and
 //! drops all of them outside the lock.
 
+use super::clock::Clock;
 use super::error::NoMemory;
+use crate::run::time::Instant;
 use crate::wait::ring::Ring;
 use alloc::collections::VecDeque;
 
@@ -14,7 +16,15 @@ use alloc::collections::VecDeque;
 pub struct Buffer<T> {
     pub(super) flow: Flow,
     pub(super) ring: Ring<T>,
-    blocks: Option<Blocks<T>>,
+    source: Source<T>,
+}
+
+/// Where values come from that are not in the ring.
+enum Source<T> {
+    None,
+    Blocks(Blocks<T>),
+    /// And what makes a value of the moment at which it was due.
+    Clock(Clock, fn(Instant) -> T),
 }
 
 /// What a G does that finds no room in the ring, or no value: those up to `Bounded` wait.
@@ -57,53 +67,82 @@ impl<T> Buffer<T> {
     pub(super) fn ring(capacity: usize) -> Result<Self, NoMemory> {
         let ring = Ring::try_new(capacity).map_err(|_| NoMemory)?;
         let flow = if capacity == 0 { Flow::Rendezvous } else { Flow::Bounded };
-        Ok(Buffer { flow, ring, blocks: None })
+        Ok(Buffer { flow, ring, source: Source::None })
     }
 
     /// A queue without a limit, which has no memory yet.
     pub(super) const fn blocks() -> Self {
         let blocks = Blocks { spine: VecDeque::new(), spare: None, len: 0 };
-        Buffer { flow: Flow::Unbounded, ring: Ring::none(), blocks: Some(blocks) }
+        Buffer { flow: Flow::Unbounded, ring: Ring::none(), source: Source::Blocks(blocks) }
+    }
+
+    /// What the clock gives.
+    pub(super) const fn of_clock(clock: Clock, value: fn(Instant) -> T) -> Self {
+        let source = Source::Clock(clock, value);
+        Buffer { flow: Flow::Bounded, ring: Ring::none(), source }
     }
 
     /// In place of the buffer of a channel without receivers.
     pub(super) const fn gone() -> Self {
-        Buffer { flow: Flow::Closed, ring: Ring::none(), blocks: None }
+        Buffer { flow: Flow::Closed, ring: Ring::none(), source: Source::None }
     }
 
     /// Nothing is pushed from here on: the channel is closed.
     pub(super) fn seal(&mut self) {
         self.flow = Flow::Closed;
         self.ring.seal();
+        if let Some(clock) = self.clock() {
+            clock.seal();
+        }
+    }
+
+    /// The clock of a timer's channel.
+    pub(super) fn clock(&mut self) -> Option<&mut Clock> {
+        if let Source::Clock(clock, _) = &mut self.source { Some(clock) } else { None }
+    }
+
+    /// Whether it has a clock that is set, for later.
+    pub(crate) fn is_set(&mut self) -> bool {
+        let next = self.clock().and_then(|clock| clock.next());
+        next.is_some_and(|at| at > Instant::now())
+    }
+
+    /// The value of the clock if it is due by `now`, and whether another one comes.
+    pub(super) fn tick(&mut self, now: Instant) -> Option<(T, bool)> {
+        let Source::Clock(clock, value) = &mut self.source else { return None };
+        let due = clock.tick(now)?;
+        Some((value(due), clock.next().is_some()))
     }
 
     /// Puts `value` last, or returns it if there is no room; the new length.
     pub(super) fn push(&mut self, value: T) -> Result<usize, T> {
-        match &mut self.blocks {
-            None => self.ring.push(value),
-            Some(blocks) => blocks.push(value),
+        match &mut self.source {
+            Source::Blocks(blocks) => blocks.push(value),
+            Source::None | Source::Clock(..) => self.ring.push(value),
         }
     }
 
     /// Takes the oldest value; the new length, and perhaps a block that it emptied.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<(T, usize, Spent<T>)> {
-        match &mut self.blocks {
-            None => self.ring.pop().map(|(value, len)| (value, len, None)),
-            Some(blocks) => blocks.pop(),
+        match &mut self.source {
+            Source::Blocks(blocks) => blocks.pop(),
+            Source::None | Source::Clock(..) => {
+                self.ring.pop().map(|(value, len)| (value, len, None))
+            }
         }
     }
 
     /// The length of the spine that it needs to grow, 0 if its own will do; `None`: it never grows.
     pub(super) fn want(&self) -> Option<usize> {
-        let spine = &self.blocks.as_ref()?.spine;
+        let Source::Blocks(Blocks { spine, .. }) = &self.source else { return None };
         let is_full = spine.len() == spine.capacity();
         Some(if is_full { (2 * spine.len()).max(BLOCK_MIN) } else { 0 })
     }
 
     /// Makes room with `fresh` memory: too much of it, if several senders got some at once.
     pub(super) fn grow(&mut self, fresh: &mut Fresh<T>) {
-        let Some(blocks) = &mut self.blocks else { return };
+        let Source::Blocks(blocks) = &mut self.source else { return };
         if fresh.spine.capacity() > blocks.spine.capacity() {
             fresh.spine.append(&mut blocks.spine); // there is room for all of it
             core::mem::swap(&mut fresh.spine, &mut blocks.spine);

@@ -27,10 +27,12 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod clock;
 mod error;
 mod iter;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod timed;
 
 #[doc(hidden)]
 pub use buffer::Buffer;
@@ -38,6 +40,7 @@ pub use error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
 pub use iter::{IntoIter, Iter, TryIter};
+pub use timed::{after, never, tick};
 
 use crate::run::door::{Reason, check_kill, might_park};
 use crate::wait::Shared;
@@ -100,6 +103,15 @@ fn make<T: Send>(
     buffer: Buffer<T>,
     capacity: Option<usize>,
 ) -> Result<(Sender<T>, Receiver<T>), NoMemory> {
+    let receiver = make_receiver(buffer, capacity)?;
+    Ok((Sender { chan: receiver.chan.clone() }, receiver))
+}
+
+/// A channel's receiver, and no sender: as one counts as being there, the channel is not closed.
+fn make_receiver<T: Send>(
+    buffer: Buffer<T>,
+    capacity: Option<usize>,
+) -> Result<Receiver<T>, NoMemory> {
     let chan = Chan {
         lock: WaitQueue::new(buffer),
         len: AtomicUsize::new(0),
@@ -108,8 +120,7 @@ fn make<T: Send>(
         senders: AtomicUsize::new(1),
         receivers: AtomicUsize::new(1),
     };
-    let chan = Shared::try_new(chan).map_err(|_| NoMemory)?;
-    Ok((Sender { chan: chan.clone() }, Receiver { chan }))
+    Shared::try_new(chan).map(|chan| Receiver { chan }).map_err(|_| NoMemory)
 }
 
 /// The end of a channel that values go in. Clones are the same end.
@@ -267,7 +278,8 @@ macro_rules! both_ends {
 
             /// How many values are in the channel at this instant.
             pub fn len(&self) -> usize {
-                self.chan.len.load(Ordering::Acquire)
+                // Of a timer's channel, whose capacity is 0, the word says something else.
+                self.chan.len.load(Ordering::Acquire).min(self.chan.capacity)
             }
 
             /// Whether no value is in the channel at this instant.
@@ -482,7 +494,7 @@ impl<T> Chan<T> {
     /// Receives the oldest value in the buffer, else that of the first sender, else waits if the
     /// channel is open.
     #[inline(never)]
-    fn recv_slow<U: Until>(&self, mut locked: ChanLocked<'_, T>, until: U) -> Option<T> {
+    fn recv_slow<'a, U: Until>(&'a self, mut locked: ChanLocked<'a, T>, until: U) -> Option<T> {
         let oldest = locked.pop();
         // While a close is under way, senders are still in their list, and get their values back.
         let is_closed = locked.flow == Flow::Closed;
@@ -493,6 +505,7 @@ impl<T> Chan<T> {
                     locked.ready(wake);
                     Some(value)
                 }
+                None if locked.clock().is_some() => self.recv_tick(locked, until),
                 None if is_closed => None,
                 None => wait_to_recv(locked, until),
             };

@@ -1,6 +1,7 @@
 //! What `select!` promises, on threads in place of Gs.
 
-use super::{Line, Selection, Waiting, choose, line, recv_case, send_case};
+use super::choose::{Line, Waiting, choose};
+use super::{Case, Selection, line, recv_case, send_case};
 use crate::api::chan::{RecvError, SendError};
 use crate::prelude::*;
 use core::iter;
@@ -8,6 +9,9 @@ use core::pin::{Pin, pin};
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+mod arms;
+mod dynamic;
 
 const SOON: Duration = Duration::from_millis(if cfg!(miri) { 2 } else { 10 });
 const MANY: usize = if cfg!(miri) { 8 } else { 3000 };
@@ -189,7 +193,7 @@ fn the_value_of_a_send_that_was_called_off_is_sent_when_a_receiver_has_come() {
         let selection = selection.into_ref();
         let in_line = pin!(send.in_line(selection));
         let other_line: Pin<&OthersAreFaster<_>> = Pin::new(&other);
-        let lines = [line(in_line.into_ref()), Line(other_line)];
+        let lines = [line(true, in_line.into_ref()), Line(other_line)];
         assert_eq!(choose(selection, &lines, None), 1);
         assert_eq!(send.result(true), Some(Ok(())));
         assert_eq!(receiver.join().expect("no panic"), Ok(7));
@@ -417,7 +421,7 @@ fn a_hand_made_choice_that_is_refused_leaves_nobody_in_line() {
         let case = recv_case(&rx);
         let leaked = core::mem::ManuallyDrop::new(Box::pin(case.in_line(selection)));
         let foreign = pin!(case.in_line(other));
-        let lines = [line(leaked.as_ref()), line(foreign.into_ref())];
+        let lines = [line(true, leaked.as_ref()), line(true, foreign.into_ref())];
         choose(selection, &lines, None)
     }));
     assert!(refused.is_err(), "that selection has not begun");

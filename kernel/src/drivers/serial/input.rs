@@ -42,6 +42,7 @@ use crate::arch::lock::{IrqGuard, IrqLock};
 use crate::arch::text_enum;
 use crate::mem::percpu::Here;
 use crate::run::poller::{PollDesc, PollError};
+use crate::wait::queue::TimedOut;
 use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
 use uart_16550::backend::{Backend, PioBackend};
@@ -200,19 +201,22 @@ impl<B: Backend> Input<B> {
         self.key.ready(); // the waiting G checks again
     }
 
-    /// Waits until Ctrl-C is pressed. False if it is not caught any more.
-    pub fn wait_for_key(&self) -> bool {
+    /// Waits until Ctrl-C is pressed, until `deadline_ns` at most. False if it is not caught any
+    /// more, or another G waits for it.
+    pub fn wait_for_key(&self, deadline_ns: Option<u64>) -> Result<bool, TimedOut> {
         loop {
             let mut receiver = self.receiver.lock();
             if !receiver.is_key_caught {
-                return false;
+                return Ok(false);
             }
             if core::mem::take(&mut receiver.is_key_pressed) {
-                return true;
+                return Ok(true);
             }
             drop(receiver);
-            if self.key.wait(None).is_err() {
-                return false; // another G waits for it
+            match self.key.wait(deadline_ns) {
+                Ok(()) => {}
+                Err(PollError::TimedOut) => return Err(TimedOut),
+                Err(PollError::Busy | PollError::Closed) => return Ok(false),
             }
         }
     }

@@ -204,6 +204,12 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         None
     }
 
+    /// Ends the wait of the first in `list`, and of no other; `None` if it has lost its selection:
+    /// then it is out of the list.
+    pub fn grant_first(&mut self, list: usize) -> Option<ToReady> {
+        self.pop(list)?.end().ok()
+    }
+
     /// Lets the first in `list`, which does not select, check for itself. It keeps its place.
     pub fn nudge(&mut self, list: usize) -> Option<ToReady> {
         self.first(list)?.alone()

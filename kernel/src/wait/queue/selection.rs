@@ -30,11 +30,21 @@ pub struct Selection {
     handle: OnceCell<GHandle>,
     /// The number of nodes that are in lists.
     enlisted: Cell<usize>,
-    /// It has begun, and is not over; nodes may be enlisted.
-    is_open: Cell<bool>,
+    phase: Cell<Phase>,
     _pinned: PhantomPinned,
     /// Not `Send`: once it has begun, it is that G's.
     _mine: PhantomData<*const ()>,
+}
+
+/// Where a wait is, between [`Selection::begin`] and [`Selection::wait`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Before, or after: no node may be enlisted.
+    Over,
+    /// Nodes may be enlisted.
+    Open,
+    /// The same, and any wake-up ends the wait: [`Selection::wait_once`].
+    Limited,
 }
 
 impl Selection {
@@ -46,7 +56,7 @@ impl Selection {
             word: AtomicPtr::new(ptr::null_mut()),
             handle: OnceCell::new(),
             enlisted: Cell::new(0),
-            is_open: Cell::new(false),
+            phase: Cell::new(Phase::Over),
             _pinned: PhantomPinned,
             _mine: PhantomData,
         }
@@ -59,7 +69,7 @@ impl Selection {
     pub(crate) fn begin(&self) {
         debug_assert!(irq::enabled(), "irqs off");
         assert!(self.enlisted.get() == 0, "selection in use");
-        self.is_open.set(true);
+        self.phase.set(Phase::Open);
         self.word.store(ptr::null_mut(), Relaxed); // no node is enlisted: no other reader
         let _ = self.handle.set(begin_park(WAIT)); // the second time it is the same life of a G
     }
@@ -67,7 +77,7 @@ impl Selection {
     /// Waits until it is won, or until `deadline_ns`; false if that came first, and it is closed.
     #[inline]
     pub(crate) fn wait(&self, deadline_ns: Option<u64>) -> bool {
-        self.is_open.set(false);
+        self.phase.set(Phase::Over);
         loop {
             let in_time = park_by(deadline_ns);
             if !self.word.load(Acquire).is_null() {
@@ -96,9 +106,31 @@ impl Selection {
         }
     }
 
+    /// As [`begin`](Self::begin), for a wait that also ends for other reasons than a node:
+    /// [`wait_once`](Self::wait_once) follows.
+    pub(crate) fn begin_limited(&self) {
+        self.begin();
+        self.phase.set(Phase::Limited);
+    }
+
+    /// Whether it was begun by [`begin_limited`](Self::begin_limited).
+    pub(crate) fn is_limited(&self) -> bool {
+        self.phase.get() == Phase::Limited
+    }
+
+    /// Waits until it is won, or the G is readied by any other means, or until `deadline_ns`: in
+    /// each case it cannot be won from here on.
+    pub(crate) fn wait_once(&self, deadline_ns: Option<u64>) {
+        self.phase.set(Phase::Over);
+        park_by(deadline_ns);
+        if self.close() && is_killed() {
+            die();
+        }
+    }
+
     /// Ends the wait before it began: undoes [`begin`](Self::begin). False if it was won meanwhile.
     pub(crate) fn call_off(&self) -> bool {
-        self.is_open.set(false);
+        self.phase.set(Phase::Over);
         let closed = self.close();
         cancel_park();
         closed
@@ -178,14 +210,14 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
     pub(crate) fn enlist_unless(
         self: Pin<&Self>,
         other: usize,
-        is_possible: impl FnOnce() -> bool,
+        is_possible: impl FnOnce(&mut S) -> bool,
         value: impl FnOnce() -> Option<T>,
     ) -> bool {
         // Others will read the handle; and a node that has won would seem to have left the list.
         let selection = self.selection; // as in `withdraw`
-        assert!(selection.is_open.get() && !self.enlisted.get(), "no begin");
-        let locked = self.queue.lock_in_g(); // see `begin`
-        if is_possible() {
+        assert!(selection.phase.get() != Phase::Over && !self.enlisted.get(), "no begin");
+        let mut locked = self.queue.lock_in_g(); // see `begin`
+        if is_possible(&mut locked) {
             return false;
         }
         if !locked.is_empty(other) {
@@ -193,6 +225,23 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         }
         self.push(&selection, locked, value);
         true
+    }
+
+    /// Goes to the end of its list, with `value` in its slot, if `must_wait` says so, under the
+    /// lock. For queues with one list; else as [`enlist_unless`](Self::enlist_unless).
+    pub(crate) fn enlist_if(
+        self: Pin<&Self>,
+        must_wait: impl FnOnce(&mut Locked<'_, S, T, LISTS>) -> bool,
+        value: T,
+    ) -> bool {
+        let selection = self.selection;
+        assert!(selection.phase.get() != Phase::Over && !self.enlisted.get(), "no begin");
+        let mut locked = self.queue.lock_in_g();
+        let waits = must_wait(&mut locked);
+        if waits {
+            self.push(&selection, locked, || Some(value));
+        }
+        waits
     }
 
     /// The rest of [`enlist_unless`](Self::enlist_unless) if the other list has nodes. They may all
@@ -227,6 +276,16 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         // SAFETY: 1. The node is in no list: it leaves it before `enlisted` is false. 2. It is
         // pinned, and `drop` takes it out; so is its selection, which does not go before that.
         unsafe { locked.push(LIST, &self.node) };
+    }
+
+    /// The selection that it competes for.
+    pub(crate) fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// Whether it was enlisted, and has not looked how that ended.
+    pub(crate) fn is_enlisted(&self) -> bool {
+        self.enlisted.get()
     }
 
     /// Leaves the list, if it is still in it. True if the selection was won for it.

@@ -9,7 +9,7 @@ type Queue<T> = WaitQueue<(), T, 2>;
 type At<'a, T, const LIST: usize> = Waiter<'a, (), T, 2, LIST, ()>;
 
 fn enlist<T, const LIST: usize>(at: Pin<&At<'_, T, LIST>>, value: Option<T>) {
-    assert!(at.enlist_unless(1 - LIST, || false, || value));
+    assert!(at.enlist_unless(1 - LIST, |_| false, || value));
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn what_a_script_types_is_read_as_what_is_received() {
     input.catch_key(true);
     assert_eq!(read_all(&input).len(), RING_SIZE);
     assert_eq!(input.type_in(b"a\x03b"), 3);
-    assert!(input.wait_for_key());
+    assert_eq!(input.wait_for_key(None), Ok(true));
     assert_eq!(read_all(&input), b"ab");
 }
 
@@ -339,14 +339,15 @@ fn ctrl_c_ends_a_wait_for_it_and_is_read_by_nobody_while_it_is_caught() {
     input.catch_key(true);
     receive(&port, b"a\x03b");
     port.interrupt(&input, &mut served);
-    assert!(input.wait_for_key());
+    assert_eq!(input.wait_for_key(None), Ok(true));
+    assert_eq!(input.wait_for_key(Some(0)), Err(TimedOut), "it was pressed once");
     let mut bytes = [0; 8];
     assert_eq!(input.read(&mut bytes, None), Ok(2));
     assert_eq!(&bytes[..2], b"ab");
 
     // Not caught any more: the waiting G is told, and Ctrl-C is an ordinary byte.
     input.catch_key(false);
-    assert!(!input.wait_for_key());
+    assert_eq!(input.wait_for_key(None), Ok(false));
     receive(&port, b"\x03");
     port.interrupt(&input, &mut served);
     assert_eq!(input.read(&mut bytes, None), Ok(1));
@@ -360,10 +361,10 @@ fn who_waits_for_ctrl_c_is_woken_when_it_is_no_longer_caught() {
     input.catch_key(true);
     let waiter = std::thread::spawn({
         let input = input.clone();
-        move || input.wait_for_key()
+        move || input.wait_for_key(None)
     });
     // Most likely it waits by then; if it does not, it returns all the same.
     std::thread::sleep(std::time::Duration::from_millis(50));
     input.catch_key(false);
-    assert!(!waiter.join().expect("no panic"));
+    assert_eq!(waiter.join().expect("no panic"), Ok(false));
 }

@@ -157,6 +157,10 @@ pub fn set_limit_over(is_over: bool) {
     this().0.limit_over.store(is_over, SeqCst);
 }
 
+pub fn is_limit_over() -> bool {
+    this().0.limit_over.load(SeqCst)
+}
+
 fn wait_until(deadline_ns: u64) -> bool {
     let me = this();
     while !me.0.is_readied.load(SeqCst) {
