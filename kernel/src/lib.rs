@@ -251,7 +251,11 @@ fn init_memory(boot: &BootInfo) {
 }
 
 fn start_program(options: &'static cmdline::Options) {
-    let chosen = program::choose(program::all(), options.program.as_deref());
+    let chosen = program::choose(
+        program::all(),
+        !program::all_tests().is_empty(),
+        options.program.as_deref(),
+    );
     let program = chosen.unwrap_or_else(|error| {
         ::log::error!("{error}; this image holds:");
         program::all().iter().for_each(|p| ::log::error!("  {}", p.name()));

@@ -7,6 +7,7 @@
 #[macro_use]
 mod checks;
 
+mod app;
 mod blocking;
 mod bochs;
 mod boot;
