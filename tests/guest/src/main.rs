@@ -44,6 +44,7 @@ mod programs;
 mod protection;
 mod scheduling;
 mod selftest;
+mod sharing;
 mod soak;
 mod stacks;
 mod stress;

@@ -29,6 +29,7 @@
 mod buffer;
 mod error;
 mod iter;
+mod oneshot;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -38,6 +39,7 @@ pub use error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
 pub use iter::{IntoIter, Iter, TryIter};
+pub use oneshot::{OneSender, oneshot};
 
 use crate::run::door::{Reason, check_kill, might_park};
 use crate::wait::Shared;
