@@ -65,7 +65,11 @@ mod wait;
 mod watch;
 
 pub use api::blocking::blocking;
+pub use api::catch::{Panic, catch};
+pub use api::float::Float;
 pub use api::gref::{GRef, current};
+pub use api::map::{HashMap, HashSet, RandomState};
+pub use api::random::random;
 pub use api::stats::{Stats, num_goroutines, stats};
 pub use api::{
     args, blocking, chan, console, current_cpu, disk, exit, fs, go, gref, inspect, num_cpus,
@@ -91,8 +95,12 @@ use run::preempt::Alarm;
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
     pub use crate::api::blocking::{blocking, try_blocking};
+    pub use crate::api::catch::{Panic, catch};
+    pub use crate::api::float::Float;
     pub use crate::api::go::{Go, JoinError, JoinHandle, SpawnError, go};
     pub use crate::api::gref::{GRef, current, park, park_timeout};
+    pub use crate::api::map::{HashMap, HashSet};
+    pub use crate::api::random::random;
     pub use crate::api::stats::{num_goroutines, stats};
     pub use crate::run::time::{Duration, Instant, sleep};
     pub use crate::wait::limit::Context;
@@ -151,6 +159,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     drivers::virtio_blk::init(); //             a disk, or none
     drivers::serial::init_input(); //           input from the serial port
     console::init(options.terminal); //         one reader at a time
+    api::random::init(options.choices()); //    of programs
     run::init(options.gomaxprocs, options.order, options.handoff);
     run::preempt::init(options.slice_ns);
     run::init_cpu(options.choices());

@@ -182,7 +182,7 @@ fn every_receiver_gets_every_value_or_hears_how_many_it_missed() {
                 }
             });
         }
-        (0..count).for_each(|n| drop(tx.send(n)));
+        (0..count).for_each(|n| assert_eq!(tx.send(n), 3));
         drop(tx);
     });
 }
@@ -231,7 +231,10 @@ fn the_first_error_or_panic_cancels_the_group_and_is_its_result() {
     assert_eq!(group.wait(), Err(GroupError::Failed("first")));
     let mut group: ErrGroup<&str> = ErrGroup::new(&parent);
     let (_tx, rx) = chan::bounded::<u32>(1);
-    group.go(move |context| Ok(drop(rx.recv_until(context))));
+    group.go(move |context| {
+        let _cancelled = rx.recv_until(context);
+        Ok(())
+    });
     group.go(|_| std::panic::resume_unwind(Box::new("on purpose")));
     assert!(matches!(group.wait(), Err(GroupError::Ended(_))));
     assert_eq!(ErrGroup::<()>::new(&parent).wait(), Ok(()));
