@@ -31,6 +31,7 @@ mod order;
 mod overflow;
 mod overrides;
 mod packing;
+mod patterns;
 mod poller;
 mod probes;
 mod programs;
