@@ -17,10 +17,11 @@ pub mod wait;
 
 use loom::{cell::UnsafeCell, thread};
 use notify::Notify;
-use run::door::{model, model_with_clock};
+use run::door::{large_model, model, model_with_clock};
 use std::sync::Arc;
 use wait::mutex::{self, Mutex};
-use wait::rwlock::{RwLock, RwLockUpgradableGuard, RwLockWriteGuard};
+use wait::rwlock::{RwLock, RwLockWriteGuard};
+use wait::upgrade::RwLockUpgradableGuard;
 
 /// Waiters are woken to try, or are served in turn.
 const STEPS_NS: [u64; 2] = [0, 2 * mutex::PATIENCE_NS];
@@ -77,7 +78,7 @@ fn an_owned_guard_that_another_g_drops_lets_one_waiter_in() {
 
 #[test]
 fn an_owned_writer_that_another_g_drops_lets_reader_and_writer_in() {
-    model(|| {
+    large_model(|| {
         let lock = Arc::new(RwLock::new(Watched::new()));
         let held = lock.write_owned().expect("free");
         let reader = {
@@ -97,7 +98,7 @@ fn an_owned_writer_that_another_g_drops_lets_reader_and_writer_in() {
 
 #[test]
 fn no_writer_comes_between_a_writer_and_the_reader_that_it_becomes() {
-    model(|| {
+    large_model(|| {
         let lock = Arc::new(RwLock::new(Watched::new()));
         let writing = lock.write().expect("free");
         let reader = {
@@ -120,7 +121,7 @@ fn no_writer_comes_between_a_writer_and_the_reader_that_it_becomes() {
 
 #[test]
 fn no_writer_comes_between_a_reader_and_the_writer_that_it_becomes() {
-    model(|| {
+    large_model(|| {
         let lock = Arc::new(RwLock::new(Watched::new()));
         let reading = lock.upgradable_read().expect("free");
         let reader = {
@@ -144,7 +145,7 @@ fn no_writer_comes_between_a_reader_and_the_writer_that_it_becomes() {
 
 #[test]
 fn an_upgrade_that_comes_too_late_leaves_a_reader_and_keeps_nobody_out() {
-    model(|| {
+    large_model(|| {
         let lock = Arc::new(RwLock::new(Watched::new()));
         let reading = lock.upgradable_read().expect("free");
         let others = [false, true].map(|writes| {

@@ -18,7 +18,7 @@ fn main() {
 
 /// How many pages can be reached from page 0, or why that is not known.
 fn crawl(broken: Option<u32>) -> Result<usize, String> {
-    let mut group = ErrGroup::new(&Context::new());
+    let mut group: ErrGroup<String> = ErrGroup::new(&Context::new());
     let (jobs, todo) = chan::unbounded();
     let (tell, found) = chan::bounded(WORKERS);
     for _ in 0..WORKERS {

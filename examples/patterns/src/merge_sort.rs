@@ -30,7 +30,7 @@ fn sort(mut numbers: Vec<u64>) -> Vec<u64> {
     merge(&left, &right.join().expect("sorting does not panic"))
 }
 
-fn merge(mut left: &[u64], mut right: &[u64]) -> Vec<u64> {
+fn merge<'a>(mut left: &'a [u64], mut right: &'a [u64]) -> Vec<u64> {
     let mut merged = Vec::with_capacity(left.len() + right.len());
     while let (Some(a), Some(b)) = (left.first(), right.first()) {
         let from = if a <= b { &mut left } else { &mut right };

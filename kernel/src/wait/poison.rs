@@ -154,7 +154,7 @@ macro_rules! lock_type {
 
         impl $raw {
             /// Of a lock that was taken.
-            fn poisoned(&self) -> LockResult<()> {
+            pub(super) fn poisoned(&self) -> LockResult<()> {
                 check((), self.word.load(Relaxed) & POISONED != 0)
             }
 

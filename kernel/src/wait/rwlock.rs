@@ -31,12 +31,7 @@
 //!
 //! A writer that becomes a reader (`downgrade`) ends its phase without leaving.
 //!
-//! # From reader to writer
-//!
-//! Two readers that both wait to become writers would wait for each other. So a reader that may
-//! become one (`upgradable_read`) has a mutex beside its place among the readers, and there is one
-//! such reader at a time. To become the writer it waits in a list of its own, before all others:
-//! QUEUED keeps new readers out, and the reader that leaves it alone comes to the queue (6).
+//! A reader that becomes the writer (`upgrade`) waits in a list of its own, before all others.
 //!
 //! # A writer or reader that is gone
 //!
@@ -49,7 +44,7 @@ use super::held::{
     owned_guard, watch_wait,
 };
 use super::limit::Limit;
-use super::mutex::{Mutex, MutexGuard};
+use super::mutex::Mutex;
 use super::poison::{LockError, LockResult, check, lock_type, taken, with_guard};
 use super::queue::{IfUnwound, Locked, Place, TimedOut, WaitQueue, Waited};
 use crate::run::door::might_park;
@@ -58,7 +53,6 @@ use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::mem::forget;
-use core::ops::Deref;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const QUEUED: u64 = 1;
@@ -109,7 +103,7 @@ pub(crate) struct LockRw {
     pub(crate) word: AtomicU64,
     pub(crate) queue: Queue,
     /// Held by the reader that may become a writer.
-    upgrader: Mutex<()>,
+    pub(super) upgrader: Mutex<()>,
 }
 
 // SAFETY: `&RwLock` gives `&mut T` to one G after the other (Send), and `&T` to several (Sync).
@@ -146,67 +140,9 @@ owned_guard! {
     mut OwnedRwLockWriteGuard, RwLock, leave_write_slow
 }
 
-/// The right to read the value of a `RwLock`, and to become its writer.
-///
-/// ```
-/// use runnext::sync::{RwLock, RwLockUpgradableGuard};
-/// let cache = RwLock::new(None);
-/// let found = cache.upgradable_read().unwrap();
-/// if found.is_none() {
-///     *RwLockUpgradableGuard::upgrade(found).unwrap() = Some(42);
-/// }
-/// assert_eq!(*cache.read().unwrap(), Some(42));
-/// ```
-#[must_use = "the lock is free again at once if its guard is not kept"]
-pub struct RwLockUpgradableGuard<'a, T: ?Sized> {
-    // Freed in this order: the next one finds no reader that may become a writer.
-    read: RwLockReadGuard<'a, T>,
-    upgrader: MutexGuard<'a, ()>,
-}
-
-impl<T: ?Sized> Deref for RwLockUpgradableGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.read
-    }
-}
-
-impl<'a, T: ?Sized> RwLockUpgradableGuard<'a, T> {
-    /// Becomes the writer when all other readers have left; none enters meanwhile, and no other
-    /// writer comes before this one. Associated, as it would hide a method of the value.
-    ///
-    /// # Errors
-    /// [`LockError::Poisoned`], with the guard.
-    pub fn upgrade(this: Self) -> LockResult<RwLockWriteGuard<'a, T>> {
-        might_park();
-        Self::upgrade_by(this, None).unwrap_or_else(|_| unreachable!("there is no limit"))
-    }
-
-    /// As [`upgrade`](Self::upgrade), until `limit` at most.
-    ///
-    /// # Errors
-    /// The reader's guard, if other readers were still there.
-    pub fn upgrade_until<'l>(
-        this: Self,
-        limit: impl Into<Limit<'l>>,
-    ) -> Result<LockResult<RwLockWriteGuard<'a, T>>, Self> {
-        might_park();
-        limit.into().during(|deadline_ns| Self::upgrade_by(this, Some(deadline_ns)))
-    }
-
-    fn upgrade_by(
-        this: Self,
-        deadline_ns: Option<u64>,
-    ) -> Result<LockResult<RwLockWriteGuard<'a, T>>, Self> {
-        let lock = this.read.lock;
-        // A G that is killed here is a reader that leaves.
-        if lock.lock.upgrade(deadline_ns).is_err() {
-            return Err(this);
-        }
-        let RwLockUpgradableGuard { read, upgrader } = this;
-        forget(read);
-        drop(upgrader);
-        Ok(lock.writing(lock.lock.poisoned()))
+impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
+    pub(super) fn lock(this: &Self) -> &'a RwLock<T> {
+        this.lock
     }
 }
 
@@ -293,41 +229,6 @@ impl<T: ?Sized> RwLock<T> {
         self.writing(limit.into().during(|deadline_ns| self.lock.enter(WRITING, Some(deadline_ns))))
     }
 
-    /// Takes the lock for reading, with the right to become the writer: one G at a time, beside
-    /// other readers.
-    ///
-    /// # Errors
-    /// As for [`read`](Self::read).
-    pub fn upgradable_read(&self) -> LockResult<RwLockUpgradableGuard<'_, T>> {
-        self.upgradable(self.lock.upgrader.lock(), || self.read())
-    }
-
-    /// As [`upgradable_read`](Self::upgradable_read), waiting until `limit` at most.
-    ///
-    /// # Errors
-    /// [`LockError`] says why not, or warns.
-    pub fn upgradable_read_until<'l>(
-        &self,
-        limit: impl Into<Limit<'l>>,
-    ) -> LockResult<RwLockUpgradableGuard<'_, T>> {
-        let limit = limit.into().starting_now();
-        self.upgradable(self.lock.upgrader.lock_until(limit), || self.read_until(limit))
-    }
-
-    fn upgradable<'a>(
-        &'a self,
-        upgrader: LockResult<MutexGuard<'a, ()>>,
-        read: impl FnOnce() -> LockResult<RwLockReadGuard<'a, T>>,
-    ) -> LockResult<RwLockUpgradableGuard<'a, T>> {
-        let upgrader = match upgrader {
-            // Nothing is in that mutex that a panic could have left half changed.
-            Ok(upgrader) | Err(LockError::Poisoned(upgrader)) => upgrader,
-            Err(LockError::Abandoned) => return Err(LockError::Abandoned),
-            Err(LockError::Held) => return Err(LockError::Held),
-        };
-        with_guard(read(), |read| RwLockUpgradableGuard { read, upgrader })
-    }
-
     /// As [`read`](Self::read), for a guard that is bound to no G.
     ///
     /// # Errors
@@ -391,7 +292,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     #[inline]
-    fn writing(&self, entered: LockResult<()>) -> LockResult<RwLockWriteGuard<'_, T>> {
+    pub(super) fn writing(&self, entered: LockResult<()>) -> LockResult<RwLockWriteGuard<'_, T>> {
         taken(entered, || RwLockWriteGuard { lock: self, not_send: PhantomData })
     }
 }
@@ -527,7 +428,7 @@ impl LockRw {
     }
 
     /// From reader to writer. Only for the reader that holds `upgrader`, so for one at a time.
-    fn upgrade(&self, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
+    pub(super) fn upgrade(&self, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
         if self.upgrade_at_once() {
             return Ok(());
         }
@@ -551,7 +452,7 @@ impl LockRw {
     fn upgrade_at_once(&self) -> bool {
         let mut word = self.word.load(Relaxed);
         while word & READERS == READER {
-            let writer = word - READER | WRITER | me();
+            let writer = (word - READER) | WRITER | me();
             // Acquire pairs with the Release of the readers that left.
             match self.word.compare_exchange_weak(word, writer, Acquire, Relaxed) {
                 Ok(_) => return true,

@@ -14,6 +14,8 @@ pub mod queue;
 pub mod ring;
 #[path = "../../src/wait/rwlock.rs"]
 pub(crate) mod rwlock;
+#[path = "../../src/wait/upgrade.rs"]
+pub(crate) mod upgrade;
 
 /// Ownership is not what is modelled here.
 pub struct Shared<T>(std::sync::Arc<T>);

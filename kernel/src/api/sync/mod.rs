@@ -45,10 +45,10 @@ pub use crate::wait::mutex::{Mutex, MutexGuard, OwnedMutexGuard};
 pub use crate::wait::poison::{LockError, LockResult};
 pub use crate::wait::queue::TimedOut;
 pub use crate::wait::rwlock::{
-    OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableGuard,
-    RwLockWriteGuard,
+    OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 pub use crate::wait::semaphore::{OwnedPermit, Permit, Semaphore};
+pub use crate::wait::upgrade::RwLockUpgradableGuard;
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use condvar::Condvar;
 pub use group::{ErrGroup, GroupError};
