@@ -146,9 +146,11 @@ mod tests {
     #[test]
     fn they_are_used_as_those_of_std() {
         let mut map: HashMap<u32, u32> = HashMap::with_capacity(8);
-        (0..100).for_each(|n| drop(map.insert(n, n * n)));
+        for n in 0..100 {
+            assert_eq!(map.insert(n, n * n), None);
+        }
         assert_eq!(map.remove(&99), Some(99 * 99));
-        assert_eq!((&map).into_iter().map(|(key, _)| key).sum::<u32>(), 98 * 99 / 2);
+        assert_eq!(map.keys().sum::<u32>(), 98 * 99 / 2);
         let mut back: Vec<_> = map.into_iter().collect();
         back.sort_unstable();
         assert_eq!(back[98], (98, 98 * 98));

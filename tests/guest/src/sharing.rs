@@ -260,7 +260,10 @@ pub fn a_group_ends_with_its_first_error() {
             match way {
                 0 => Err(1),
                 1 => panic!("on purpose"),
-                _ => Ok(park()),
+                _ => {
+                    park();
+                    Ok(())
+                }
             }
         });
         let id = told.recv().expect("it says so");
