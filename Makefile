@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-quick test-full image usb gdb build setup clean tool browser bochs newer-qemu
+.PHONY: help run new test test-quick test-full image usb gdb build setup clean tool browser bochs newer-qemu
 .PHONY: doc bench bench-go bench-check bench-docs bench-all systems trace compare fuzz chaos soak explore
 .PHONY: handout grade grade-all grade-check book
 
@@ -53,8 +53,10 @@ SUBMISSIONS ?=
 SEEDS ?=
 FIRST ?= 1
 LIMIT ?=
+# Of `make test APP=<crate>`: TEST=<part of a name>, LIMIT=60, the seconds of a test.
+TEST ?=
 export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS FAST DEV BENCH SAMPLES CPUS
-export MINUTES TARGET SEED SEEDS FIRST LIMIT OUT REAL A B
+export MINUTES TARGET SEED SEEDS FIRST LIMIT TEST OUT REAL A B
 export LAB HINT FULL TEACHER SUBMISSION SUBMISSIONS
 
 # One place for what is built, and rustup's tools even in a shell that was
@@ -76,8 +78,16 @@ help: ## this list
 run: tool ## build and boot in QEMU, serial console here
 	@$(BOOT) run $(MACHINE)
 
-test: tool browser bochs newer-qemu ## everything that is checked, on sampled machine shapes
+new: tool ## APP=path: write a crate of your own there, for an editor and the targets with APP=
+	@$(BOOT) new --app "$$APP"
+
+ifeq ($(APP),)
+test: tool browser bochs newer-qemu ## everything that is checked; APP=path [TEST=word]: the tests of that crate
 	@cargo suite
+else
+test: tool
+	@$(BOOT) test $(MACHINE) --test "$$TEST" --limit "$$LIMIT"
+endif
 
 test-quick: tool browser ## for the inner loop: 90 seconds once built
 	@cargo suite --quick

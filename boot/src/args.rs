@@ -18,6 +18,8 @@ use crate::qemu::{Firmware, Machine};
 pub const USAGE: &str = "\
 boot image [options]   build the kernel and its BIOS and UEFI images
 boot run [options]     … and start it in QEMU
+boot new --app PATH    write a crate of your own there
+boot test --app PATH   run its tests in QEMU, each as a program
 boot gdb [options]     … halted, with gdb attached
 boot usb --dev DEVICE  … and write an image to a stick
 
@@ -35,6 +37,8 @@ boot usb --dev DEVICE  … and write an image to a stick
   --keep 1         what the guest writes to it stays
   --program NAME   the program to run
   --cmdline WORDS  more words of the kernel's command line
+  --test WORD      of the tests, those with this in their names
+  --limit SECONDS  what a test may take (60)
   --debugcon FILE  what the guest writes to the debug console
   --gui 1          the framebuffer in a window
   --fast 1         a kernel that is built quickly and runs slowly";
@@ -60,6 +64,11 @@ pub struct Options {
     /// The program to run, if one was named.
     pub program: Option<String>,
     cmdline: Option<String>,
+    /// Of the tests, those with this in their names.
+    pub test: Option<String>,
+    limit_s: Option<u64>,
+    /// Whether the image is of the tests of [`Options::app`].
+    pub is_test: bool,
     /// Where the guest's debug console goes.
     pub debugcon: Option<PathBuf>,
     is_uefi: bool,
@@ -93,8 +102,15 @@ impl Options {
                 "--icount" => options.icount = args.text()?,
                 "--disk" => options.disk = args.text()?,
                 "--keep" => options.keeps_writes = is_on("KEEP", args.text()?)?,
-                "--program" => options.program = args.text()?.map(program).transpose()?,
+                "--program" => {
+                    options.program =
+                        args.text()?.map(|word| one_word("PROGRAM", word)).transpose()?
+                }
                 "--cmdline" => options.cmdline = args.text()?,
+                "--test" => {
+                    options.test = args.text()?.map(|word| one_word("TEST", word)).transpose()?
+                }
+                "--limit" => options.limit_s = args.number().context("LIMIT")?,
                 "--debugcon" => options.debugcon = args.text()?.map(Into::into),
                 "--uefi" => options.is_uefi = is_on("UEFI", args.text()?)?,
                 "--gui" => options.has_window = is_on("GUI", args.text()?)?,
@@ -127,11 +143,14 @@ impl Options {
         Ok(())
     }
 
-    /// Checks that the program asked for is in `kernel`, where that can be known.
+    /// Checks that the program or the tests asked for are in `kernel`, where that can be known.
     ///
     /// # Errors
-    /// It is not: with the names of those that are.
+    /// They are not: with the names of those that are.
     pub fn check_program(&self, kernel: &Path) -> Result<()> {
+        if self.is_test {
+            return self.check_tests(&crate::kernel::tests(kernel)?);
+        }
         let (Some(program), Some(known)) = (&self.program, crate::kernel::programs(kernel)?) else {
             return Ok(());
         };
@@ -141,9 +160,21 @@ impl Options {
         Ok(())
     }
 
+    fn check_tests(&self, known: &[String]) -> Result<()> {
+        let word = self.test.as_deref().unwrap_or_default();
+        match known {
+            [] => bail!("this crate has no tests: list them in runnext::tests! below #[cfg(test)]"),
+            known if known.iter().any(|name| name.contains(word)) => Ok(()),
+            known => {
+                bail!("TEST={word}: no test has this in its name; there are {}", known.join(", "))
+            }
+        }
+    }
+
     /// What to build.
     pub fn source(&self) -> Source {
-        self.app.clone().map_or(Source::Standard, Source::App)
+        let of_app = if self.is_test { Source::AppTests } else { Source::App };
+        self.app.clone().map_or(Source::Standard, of_app)
     }
 
     /// Makes the image of `kernel` for `firmware`.
@@ -228,7 +259,15 @@ impl Options {
         let program = self.program.as_ref().map(|name| format!("program={name}"));
         let terminal = if self.at_terminal { " terminal=on" } else { "" };
         let rest = self.cmdline.as_deref().unwrap_or("");
-        format!("{}{terminal} {rest}", program.unwrap_or_default()).trim().to_string()
+        let mut line = format!("{}{terminal} {rest}", program.unwrap_or_default());
+        // For the runner of the tests, behind what the tests themselves are given.
+        let limit = self.limit_s.map(|seconds| format!("limit={seconds}"));
+        let words: Vec<_> = limit.into_iter().chain(self.test.clone()).collect();
+        if self.is_test && !words.is_empty() {
+            let dashes = if rest.split(' ').any(|word| word == "--") { "" } else { " --" };
+            line = format!("{line}{dashes} {}", words.join(" "));
+        }
+        line.trim().to_string()
     }
 }
 
@@ -262,11 +301,11 @@ fn accel(word: String) -> Result<Accel> {
     Accel::parse(&word).with_context(|| format!("ACCEL={word}"))
 }
 
-fn program(name: String) -> Result<String> {
-    if name.contains(char::is_whitespace) {
-        bail!("PROGRAM={name}: the name of a program is one word");
+fn one_word(name: &str, value: String) -> Result<String> {
+    if value.contains(char::is_whitespace) {
+        bail!("{name}={value}: a name is one word");
     }
-    Ok(name)
+    Ok(value)
 }
 
 /// As many as QEMU's `pc` has room for.
@@ -347,6 +386,32 @@ mod tests {
         assert!(parse(&[]).expect("good").has_shell());
         assert!(!parse(&["--program", "hog"]).expect("good").has_shell());
         assert!(!parse(&["--app", "x"]).expect("good").has_shell());
+    }
+
+    #[test]
+    fn words_for_the_tests_follow_the_dashes() {
+        let line = |words: &[&str]| {
+            let options = parse(words).expect("good");
+            Options { is_test: true, ..options }.command_line()
+        };
+        assert_eq!(line(&[]), "");
+        assert_eq!(line(&["--test", "adds"]), "-- adds");
+        assert_eq!(line(&["--cmdline", "chaos=3", "--limit", "5"]), "chaos=3 -- limit=5");
+        assert_eq!(line(&["--cmdline", "a -- b", "--test", "c"]), "a -- b c");
+    }
+
+    #[test]
+    fn a_test_that_is_not_there_is_refused_with_those_that_are() {
+        let check = |word: &str, known: &[&str]| {
+            let known: Vec<_> = known.iter().map(ToString::to_string).collect();
+            let options = parse(&["--test", word]).expect("good");
+            options.check_tests(&known).map_err(|error| error.to_string())
+        };
+        assert_eq!(check("add", &["tests::adds", "tests::b"]), Ok(()));
+        assert_eq!(check("", &["tests::b"]), Ok(()));
+        assert!(check("", &[]).expect_err("none").contains("no tests: list them"));
+        let none = check("x", &["a::b", "c"]).expect_err("none");
+        assert_eq!(none, "TEST=x: no test has this in its name; there are a::b, c");
     }
 
     #[test]

@@ -25,7 +25,17 @@ pub enum Source {
     Bench,
     /// A crate that depends on the kernel, by its directory.
     App(PathBuf),
+    /// The same with its tests (`runnext::tests!`), which the image runs by itself.
+    AppTests(PathBuf),
 }
+
+/// The profile `fast` of this tree's Cargo.toml, for a crate that has a manifest of its own.
+const FAST: [&str; 4] = [
+    "profile.fast.inherits='release'",
+    "profile.fast.opt-level=1",
+    "profile.fast.incremental=true",
+    "profile.fast.package.'*'.opt-level=2",
+];
 
 impl Source {
     /// Builds it and gives back its ELF file, with all debug sections. Progress
@@ -59,16 +69,21 @@ impl Source {
 
     fn build_with(&self, alias: &str, stderr: Stdio) -> Result<PathBuf> {
         let mut cargo = cargo();
-        cargo.arg(alias);
         match self {
-            Self::Standard => cargo.args(["-p", "programs"]),
-            Self::Guest | Self::Checked => cargo.args(["-p", "guest"]),
-            Self::Bench => cargo.args(["-p", "workloads"]),
-            Self::App(path) => {
-                let manifest = manifest_of(path)?;
-                cargo.arg("--manifest-path").arg(manifest).args(["--target-dir", "target/app"])
-            }
+            Self::Standard => cargo.args([alias, "-p", "programs"]),
+            Self::Guest | Self::Checked => cargo.args([alias, "-p", "guest"]),
+            Self::Bench => cargo.args([alias, "-p", "workloads"]),
+            Self::App(_) => cargo.arg(alias),
+            Self::AppTests(_) if alias == "fast" => cargo.args(["app-tests", "--profile=fast"]),
+            Self::AppTests(_) => cargo.args(["app-tests", "--profile=release"]),
         };
+        if let Self::App(path) | Self::AppTests(path) = self {
+            cargo.arg("--manifest-path").arg(manifest_of(path)?);
+            cargo.args(["--target-dir", "target/app"]);
+            if alias == "fast" {
+                cargo.args(FAST.iter().flat_map(|line| ["--config", line]));
+            }
+        }
         // Only the list of what was built comes on standard output.
         cargo.arg("--message-format=json-render-diagnostics");
         let output =
@@ -94,6 +109,7 @@ impl Source {
             Self::Checked => "checked",
             Self::Bench => "bench",
             Self::App(_) => "app",
+            Self::AppTests(_) => "app-tests",
         }
     }
 
@@ -103,7 +119,7 @@ impl Source {
             Self::Guest => "the tests' guest".into(),
             Self::Checked => "the tests' guest, checked".into(),
             Self::Bench => "the benchmarks' guest".into(),
-            Self::App(path) => path.display().to_string(),
+            Self::App(path) | Self::AppTests(path) => path.display().to_string(),
         }
     }
 
@@ -134,8 +150,17 @@ pub(crate) fn cargo() -> Command {
 /// The names of the programs in a kernel's ELF file, if it has a list of them: the
 /// section that `main!` of the kernel writes a line to.
 pub fn programs(kernel: &Path) -> Result<Option<Vec<String>>> {
+    names(kernel, ".runnext.names")
+}
+
+/// The same for its tests and `tests!`.
+pub fn tests(kernel: &Path) -> Result<Vec<String>> {
+    Ok(names(kernel, ".runnext.testnames")?.unwrap_or_default())
+}
+
+fn names(kernel: &Path, section: &str) -> Result<Option<Vec<String>>> {
     in_elf(kernel, |file| {
-        let Some(section) = file.section_by_name(".runnext.names") else { return Ok(None) };
+        let Some(section) = file.section_by_name(section) else { return Ok(None) };
         let text = String::from_utf8_lossy(section.data()?).into_owned();
         let mut names: Vec<_> = text.lines().map(str::to_string).collect();
         names.sort();

@@ -10,6 +10,7 @@
 //! - [`exit`] reads how the machine ended;
 //! - [`places`] adds files and lines to the backtraces that it prints;
 //! - [`cost`] counts what it took from an edit to the first output;
+//! - [`new`] writes a crate of one's own;
 //! - [`args`] reads the options of the command line;
 //! - [`usb`] writes an image to a stick, and mostly refuses to.
 //!
@@ -44,6 +45,7 @@ pub mod exit;
 pub mod host;
 pub mod image;
 pub mod kernel;
+pub mod new;
 pub mod places;
 pub mod qemu;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The tool behind `make image`, `run`, `gdb` and `usb`.
+//! The tool behind `make image`, `run`, `gdb` and `usb`, `make new` and `make test APP=path`.
 //!
 //! Each command builds what it needs first, so each starts what the sources say.
 //! The exit status of `run` is the guest's code, or 125 when the machine failed,
@@ -6,7 +6,7 @@
 
 use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +38,8 @@ fn obey(mut args: Args) -> Result<ExitCode> {
     match command.as_str() {
         "image" => image(&options),
         "run" => run(&options),
+        "new" => new(&options),
+        "test" => test(options),
         "gdb" => gdb(&options),
         "usb" => write_stick(&options),
         _ => bail!("{USAGE}"),
@@ -55,11 +57,39 @@ fn image(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn run(options: &Options) -> Result<ExitCode> {
-    options.check()?;
+fn new(options: &Options) -> Result<ExitCode> {
+    let path = options.app.as_deref().context("where to? make new APP=path")?;
+    boot::new::write(path)?;
+    let app = shown(path);
+    println!("{app} is a crate now; next: make run APP='{app}', make test APP='{app}'");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A test may end the machine, with success even. So only the runner's last line counts.
+fn test(mut options: Options) -> Result<ExitCode> {
+    options.app.as_ref().context("which crate? make test APP=path")?;
     let scratch = Scratch::new()?;
     let log = scratch.path().join("serial.log");
-    let mut cost = options.is_fast.then(|| Cost::new(log.clone()));
+    options.is_test = true;
+    let code = run_logged(&options, &scratch, Some(&log))?;
+    let said = fs::read(&log).unwrap_or_default();
+    let is_told = String::from_utf8_lossy(&said).lines().any(|line| line.starts_with("tests: "));
+    match is_told {
+        true => Ok(code),
+        false => bail!("the machine ended before all tests had"),
+    }
+}
+
+fn run(options: &Options) -> Result<ExitCode> {
+    run_logged(options, &Scratch::new()?, None)
+}
+
+/// Builds and runs; `log` is for a copy of what the guest says.
+fn run_logged(options: &Options, scratch: &Scratch, log: Option<&Path>) -> Result<ExitCode> {
+    options.check()?;
+    let of_cost = scratch.path().join("serial.log");
+    let log = log.or(options.is_fast.then_some(&of_cost));
+    let mut cost = options.is_fast.then(|| Cost::new(of_cost.clone()));
     let kernel = kernel(options)?;
     options.check_program(&kernel)?;
     cost.iter_mut().for_each(Cost::built);
@@ -79,7 +109,7 @@ fn run(options: &Options) -> Result<ExitCode> {
         false => Serial::Output,
     };
     let mut machine = options.machine(&image)?.serial(serial);
-    if cost.is_some() {
+    if let Some(log) = log {
         machine = machine.serial_log(log);
     }
     // A terminal without its screen is not asked for input; a pipe or a file is.

@@ -65,7 +65,11 @@ mod wait;
 mod watch;
 
 pub use api::blocking::blocking;
+pub use api::catch::{Panic, catch};
+pub use api::float::Float;
 pub use api::gref::{GRef, current};
+pub use api::map::{HashMap, HashSet, RandomState};
+pub use api::random::random;
 pub use api::scope::scope;
 pub use api::stats::{Stats, num_goroutines, stats};
 pub use api::{
@@ -98,8 +102,12 @@ pub mod time {
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
     pub use crate::api::blocking::{blocking, try_blocking};
+    pub use crate::api::catch::{Panic, catch};
+    pub use crate::api::float::Float;
     pub use crate::api::go::{Go, JoinError, JoinHandle, SpawnError, go};
     pub use crate::api::gref::{GRef, current, park, park_timeout};
+    pub use crate::api::map::{HashMap, HashSet};
+    pub use crate::api::random::random;
     pub use crate::api::scope::{Scope, ScopedJoinHandle, scope};
     pub use crate::api::stats::{num_goroutines, stats};
     pub use crate::run::time::{Duration, Instant, sleep};
@@ -160,6 +168,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     drivers::virtio_blk::init(); //             a disk, or none
     drivers::serial::init_input(); //           input from the serial port
     console::init(options.terminal); //         one reader at a time
+    api::random::init(options.choices()); //    of programs
     run::init(options.gomaxprocs, options.order, options.handoff);
     run::preempt::init(options.slice_ns);
     run::init_cpu(options.choices());
@@ -260,7 +269,11 @@ fn init_memory(boot: &BootInfo) {
 }
 
 fn start_program(options: &'static cmdline::Options) {
-    let chosen = program::choose(program::all(), options.program.as_deref());
+    let chosen = program::choose(
+        program::all(),
+        !program::all_tests().is_empty(),
+        options.program.as_deref(),
+    );
     let program = chosen.unwrap_or_else(|error| {
         ::log::error!("{error}; this image holds:");
         program::all().iter().for_each(|p| ::log::error!("  {}", p.name()));

@@ -624,14 +624,16 @@ pub fn kernel_of(source: &Source) -> Result<PathBuf> {
         Source::Standard => STANDARD.clone().map_err(anyhow::Error::msg),
         Source::Guest => GUEST.clone().map_err(anyhow::Error::msg),
         Source::Checked => CHECKED.clone().map_err(anyhow::Error::msg),
-        Source::Bench | Source::App(_) => source.build_quietly(),
+        Source::Bench | Source::App(_) | Source::AppTests(_) => source.build_quietly(),
     }
 }
 
 fn image_of(source: &Source, firmware: Firmware, kernel: &Path) -> Result<PathBuf> {
     let dir = match source {
         Source::Standard => boot::target_dir(),
-        Source::Guest | Source::Checked | Source::Bench | Source::App(_) => crate::out_dir(),
+        Source::Guest | Source::Checked | Source::Bench | Source::App(_) | Source::AppTests(_) => {
+            crate::out_dir()
+        }
     };
     let cmdline = boot::root().join("boot/cmdline.txt");
     image::build(firmware, kernel, &cmdline, &dir, source.image_name())

@@ -5,14 +5,18 @@
 //! machine ([`tasks`], [`mod@stats`], [`inspect`]). The unsafe code behind it is in `wait` and below.
 
 pub mod blocking;
+pub mod catch;
 pub mod chan;
 pub mod console;
 pub mod disk;
+pub mod float;
 pub mod fs;
 pub mod go;
 pub mod gref;
 pub mod inspect;
+pub mod map;
 pub mod program;
+pub mod random;
 pub mod scope;
 pub mod select;
 pub mod stats;

@@ -8,6 +8,7 @@
 //! One program is booted. It may [`start`] others, each with its own Gs, arguments and end.
 
 pub(crate) mod run;
+pub(crate) mod test;
 
 pub use crate::run::program::{Ended, ProgramId};
 pub use run::{Run, StartError, start};
@@ -103,30 +104,49 @@ macro_rules! main {
 
 /// All programs of this image, in link order.
 pub fn all() -> &'static [Program] {
-    #[cfg(target_os = "none")]
-    {
-        unsafe extern "C" {
-            static __programs_start: u8;
-            static __programs_end: u8;
-        }
-        let start = (&raw const __programs_start).cast::<Program>();
-        let bytes = (&raw const __programs_end).addr() - start.addr();
-        // SAFETY: the linker script puts nothing but `Program` statics between
-        // the two symbols, aligned to 8, and they live for ever.
-        unsafe { core::slice::from_raw_parts(start, bytes / size_of::<Program>()) }
-    }
-    #[cfg(not(target_os = "none"))]
-    &[]
+    registered!(__programs_start, __programs_end)
 }
+
+/// The tests of this image, in link order: see [`tests!`](crate::tests).
+pub(crate) fn all_tests() -> &'static [Program] {
+    registered!(__tests_start, __tests_end)
+}
+
+/// The statics between two symbols of the linker script; on the host none.
+macro_rules! registered {
+    ($start:ident, $end:ident) => {{
+        #[cfg(target_os = "none")]
+        {
+            unsafe extern "C" {
+                static $start: u8;
+                static $end: u8;
+            }
+            let start = (&raw const $start).cast::<Program>();
+            let bytes = (&raw const $end).addr() - start.addr();
+            // SAFETY: the linker script puts nothing but `Program` statics between
+            // the two symbols, aligned to 8, and they live for ever.
+            unsafe { core::slice::from_raw_parts(start, bytes / size_of::<Program>()) }
+        }
+        #[cfg(not(target_os = "none"))]
+        &[]
+    }};
+}
+use registered;
 
 /// How many Gs were abandoned: they computed without calling the kernel when their program ended,
 /// never run again, and what they owned is never freed.
 pub use crate::fail::abandoned;
 
-/// The program called `name`; without a name the only one, or [`DEFAULT`]; else a message.
-pub(crate) fn choose(programs: &[Program], name: Option<&str>) -> Result<Program, String> {
+/// The program called `name`; without a name [`test::RUNNER`] if there are tests, the only one, or
+/// [`DEFAULT`]; else a message.
+pub(crate) fn choose(
+    programs: &[Program],
+    has_tests: bool,
+    name: Option<&str>,
+) -> Result<Program, String> {
     let find = |name| programs.iter().find(|p| p.name == name).copied();
     match (name, programs) {
+        (None, _) if has_tests => Ok(test::RUNNER),
         (_, []) => Err("no program in this image".into()),
         (Some(name), _) => {
             find(name).ok_or_else(|| format!("no program called {name:?} in this image"))
@@ -144,13 +164,20 @@ mod tests {
     const TOUR: Program = Program::new(DEFAULT, || ());
 
     fn chosen(programs: &[Program], name: Option<&str>) -> Result<&'static str, String> {
-        choose(programs, name).map(|program| program.name())
+        choose(programs, false, name).map(|program| program.name())
     }
 
     #[test]
     fn the_named_program_is_chosen_or_missed_by_name() {
         assert_eq!(chosen(&[A, TOUR], Some("a")), Ok("a"));
         assert_eq!(chosen(&[A], Some("b")), Err("no program called \"b\" in this image".into()));
+    }
+
+    #[test]
+    fn an_image_with_tests_runs_them_unless_a_program_is_named() {
+        let chosen = |name| choose(&[A, TOUR], true, name).map(|program| program.name());
+        assert_eq!(chosen(None), Ok("tests"));
+        assert_eq!(chosen(Some("a")), Ok("a"));
     }
 
     #[test]

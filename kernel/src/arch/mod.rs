@@ -66,6 +66,7 @@ pub use x86_64::smp::{report_late_cpus, start_cpus};
 #[cfg(not(target_os = "none"))]
 pub use x86_64::acpi;
 pub use x86_64::acpi::power_button::power_button;
+pub use x86_64::cpu::features::entropy;
 pub use x86_64::cpu::features::missing as missing_features;
 pub use x86_64::cpu::mmio::Window;
 pub use x86_64::cpu::pci::{PciPorts, message_for};
@@ -91,6 +92,7 @@ pub use x86_64::time::clock::{
     ClockChoice, cycles_to_ns, now_ns, ns_at, ns_to_tsc as ns_to_cycles,
     uncertainty_ns as clock_uncertainty_ns,
 };
+pub use x86_64::time::rtc::unix_seconds;
 pub use x86_64::time::timer::{
     TimerChoice, arm as arm_timer, disarm as disarm_timer, is_there as has_timer,
     tsc_at as cycles_at,

@@ -5,11 +5,18 @@
 //! `sleep(Duration::MAX)` sleeps for ever.
 #![forbid(unsafe_code)]
 
+// By its path, because the models compile this file from elsewhere.
+#[cfg(not(loom))]
+#[path = "time/wall.rs"]
+mod wall;
+
 use super::door::{self, Reason, Wait};
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
 pub use core::time::Duration;
+#[cfg(not(loom))]
+pub use wall::{SystemTime, now_utc};
 
 /// A moment, by a clock that never goes backwards.
 ///

@@ -51,7 +51,7 @@ reasons! {
     RwLockRead = 5 "sync.RWMutex.RLock",
     /// For a `RwLock`, to write.
     RwLockWrite = 6 "sync.RWMutex.Lock",
-    /// For a `Condvar` to be notified.
+    /// For a `Condvar` or `Notify` to be notified, or the last G at a `Barrier`.
     Condvar = 7 "sync.Cond.Wait",
     /// For permits of a `Semaphore`.
     Semaphore = 8 "semacquire",

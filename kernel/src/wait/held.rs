@@ -48,6 +48,13 @@
 //! ([`forget_waiter`]) between the two steps above. An unlock that granted the lock to the G before
 //! that has made it the owner, which is what the second step looks for.
 //!
+//! # Owned guards
+//!
+//! A guard that may move into another G (`lock_owned`) names no G: its G takes the lock as any other,
+//! and then replaces its name by [`OWNED`] ([`disown`]), which frees the lock wherever it is dropped.
+//! So such a lock is no link of a cycle and has no holder in reports; and if the G that has the
+//! guard is abandoned, the lock stays taken, as permits do.
+//!
 //! Not covered: a reader of a `RwLock` is a count, not a name. The lock of an abandoned reader
 //! stays read-locked, and writers wait. The same is true of permits, ends of channels, and whatever
 //! else the G owned: see docs/failures.md.
@@ -66,6 +73,11 @@ pub(crate) const ABANDONED: u64 = 1 << 48;
 #[cfg(not(loom))]
 const _: () = assert!(crate::run::roster::is_no_name(ABANDONED));
 
+/// In place of the name of an owner: a guard that no G is bound to. No G has this name either.
+pub(crate) const OWNED: u64 = 2 << 48;
+#[cfg(not(loom))]
+const _: () = assert!(crate::run::roster::is_no_name(OWNED));
+
 /// How far before a queue that Gs wait in the word of its lock is.
 pub(crate) const WORD_BEFORE_QUEUE: usize = offset_of!(Lock, queue);
 const _: () = assert!(WORD_BEFORE_QUEUE == offset_of!(LockRw, queue));
@@ -77,14 +89,7 @@ const _: () = assert!(offset_of!(Lock, word) == 0 && offset_of!(LockRw, word) ==
 macro_rules! guard {
     ($(#[$meta:meta])* mut $guard:ident, $lock:ident, $unlock:ident $(, $found:ident)?) => {
         $crate::wait::held::guard!($(#[$meta])* $guard, $lock, $unlock $(, $found)?);
-
-        impl<T: ?Sized> core::ops::DerefMut for $guard<'_, T> {
-            #[inline]
-            fn deref_mut(&mut self) -> &mut T {
-                // SAFETY: this is the only guard of the lock, and it is borrowed as `&mut`.
-                unsafe { &mut *self.lock.value.get() }
-            }
-        }
+        $crate::wait::held::access!(mut $guard<'_, T>);
     };
     ($(#[$meta:meta])* $guard:ident, $lock:ident, $unlock:ident $(, $found:ident)?) => {
         $(#[$meta])*
@@ -98,7 +103,55 @@ macro_rules! guard {
         // SAFETY: `&` of a guard gives `&T` and nothing more.
         unsafe impl<T: ?Sized + Sync> Sync for $guard<'_, T> {}
 
-        impl<T: ?Sized> core::ops::Deref for $guard<'_, T> {
+        impl<T: ?Sized> Drop for $guard<'_, T> {
+            #[inline]
+            fn drop(&mut self) {
+                self.lock.lock.$unlock($(self.$found)?);
+            }
+        }
+
+        $crate::wait::held::access!($guard<'_, T>);
+    };
+}
+
+/// A guard that owns a part of its lock and may move into another G, and be dropped there.
+macro_rules! owned_guard {
+    ($(#[$meta:meta])* mut $guard:ident, $lock:ident, $unlock:ident) => {
+        $crate::wait::held::owned_guard!($(#[$meta])* $guard, $lock, $unlock);
+        $crate::wait::held::access!(mut $guard<T>);
+    };
+    ($(#[$meta:meta])* $guard:ident, $lock:ident, $unlock:ident) => {
+        $(#[$meta])*
+        #[must_use = "the lock is free again at once if its guard is not kept"]
+        pub struct $guard<T: ?Sized> {
+            lock: alloc::sync::Arc<$lock<T>>,
+            /// `&` of a guard gives `&T`, which `&` of the lock alone does not.
+            value: PhantomData<T>,
+        }
+
+        impl<T: ?Sized> Drop for $guard<T> {
+            fn drop(&mut self) {
+                self.lock.lock.$unlock();
+            }
+        }
+
+        $crate::wait::held::access!($guard<T>);
+    };
+}
+
+/// What a guard gives: the value, and with `mut` the right to change it.
+macro_rules! access {
+    (mut $guard:ty) => {
+        impl<T: ?Sized> core::ops::DerefMut for $guard {
+            #[inline]
+            fn deref_mut(&mut self) -> &mut T {
+                // SAFETY: this is the only guard of the lock, and it is borrowed as `&mut`.
+                unsafe { &mut *self.lock.value.get() }
+            }
+        }
+    };
+    ($guard:ty) => {
+        impl<T: ?Sized> core::ops::Deref for $guard {
             type Target = T;
             #[inline]
             fn deref(&self) -> &T {
@@ -108,20 +161,13 @@ macro_rules! guard {
             }
         }
 
-        impl<T: ?Sized> Drop for $guard<'_, T> {
-            #[inline]
-            fn drop(&mut self) {
-                self.lock.lock.$unlock($(self.$found)?);
-            }
-        }
-
-        impl<T: ?Sized + core::fmt::Debug> core::fmt::Debug for $guard<'_, T> {
+        impl<T: ?Sized + core::fmt::Debug> core::fmt::Debug for $guard {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 (**self).fmt(f)
             }
         }
 
-        impl<T: ?Sized + core::fmt::Display> core::fmt::Display for $guard<'_, T> {
+        impl<T: ?Sized + core::fmt::Display> core::fmt::Display for $guard {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 (**self).fmt(f)
             }
@@ -129,7 +175,16 @@ macro_rules! guard {
     };
 }
 
-pub(super) use guard;
+pub(super) use {access, guard, owned_guard};
+
+/// The calling G, which has taken the lock of this word, is not its owner any more: an owned guard
+/// is. PANICKING stays, so that a panic that began later is recognized, as by any other guard.
+pub(super) fn disown(word: &AtomicU64) {
+    let owner = word.load(Relaxed) & OWNER;
+    // The owner's bits are the holder's; other CPUs change flags. Relaxed: who has the guard next
+    // is ordered by what hands it over.
+    word.fetch_xor(owner ^ (OWNED | owner & PANICKING), Relaxed);
+}
 
 #[inline]
 pub(super) fn is_abandoned(owner: u64) -> bool {

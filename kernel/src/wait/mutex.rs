@@ -60,15 +60,17 @@
 //! operation; four tries let the holder have many turns in its own cache.
 
 use super::held::{
-    OWNER, PANICKING, guard, is_abandoned, is_mine, is_same, note_if_abandoned, watch_wait,
+    OWNER, PANICKING, disown, guard, is_abandoned, is_mine, is_same, note_if_abandoned,
+    owned_guard, watch_wait,
 };
 use super::limit::Limit;
-use super::poison::{LockError, LockResult, check, lock_type, taken};
+use super::poison::{LockError, LockResult, check, lock_type, taken, with_guard};
 use super::queue::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use crate::run::door::might_park;
 use crate::run::sys::{
     AtomicU64, PAUSES, Reason, TRIES, const_fn, may_spin, me, now_ns, probe_stack, relax,
 };
+use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -122,6 +124,21 @@ guard! {
     mut MutexGuard, Mutex, unlock, queued
 }
 
+owned_guard! {
+    /// The right to touch the value of a `Mutex` in an `Arc`, bound to no G: it may move into
+    /// another one and be dropped there.
+    ///
+    /// ```
+    /// use runnext::{prelude::*, sync::Mutex};
+    /// use std::sync::Arc;
+    /// let log = Arc::new(Mutex::new(Vec::new()));
+    /// let mut held = log.lock_owned().unwrap();
+    /// go(move || held.push("from another G")).join().unwrap();
+    /// assert_eq!(*log.lock().unwrap(), ["from another G"]);
+    /// ```
+    mut OwnedMutexGuard, Mutex, unlock_slow
+}
+
 lock_type!(Mutex, Lock, try_lock);
 
 impl<T: ?Sized> Mutex<T> {
@@ -163,6 +180,44 @@ impl<T: ?Sized> Mutex<T> {
     #[inline(always)]
     pub(crate) fn lock_by(&self, deadline_ns: Option<u64>) -> LockResult<MutexGuard<'_, T>> {
         taken(self.lock.lock(deadline_ns), || self.guard(self.lock.queued()))
+    }
+
+    /// As [`lock`](Self::lock), for a guard that is bound to no G. Reports name no holder then, and
+    /// if the G that has the guard is abandoned, the lock stays taken: waiters wait on.
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock).
+    pub fn lock_owned(self: &Arc<Self>) -> LockResult<OwnedMutexGuard<T>> {
+        self.owned(self.lock())
+    }
+
+    /// As [`lock_owned`](Self::lock_owned), if the lock is free.
+    ///
+    /// # Errors
+    /// [`LockError`] says why not, or warns.
+    pub fn try_lock_owned(self: &Arc<Self>) -> LockResult<OwnedMutexGuard<T>> {
+        self.owned(self.try_lock())
+    }
+
+    /// As [`lock_owned`](Self::lock_owned), waiting until `limit` at most.
+    ///
+    /// # Errors
+    /// [`LockError`] says why not, or warns.
+    pub fn lock_owned_until<'l>(
+        self: &Arc<Self>,
+        limit: impl Into<Limit<'l>>,
+    ) -> LockResult<OwnedMutexGuard<T>> {
+        self.owned(self.lock_until(limit))
+    }
+
+    fn owned(
+        self: &Arc<Self>,
+        locked: LockResult<MutexGuard<'_, T>>,
+    ) -> LockResult<OwnedMutexGuard<T>> {
+        taken(with_guard(locked, core::mem::forget), || {
+            disown(&self.lock.word);
+            OwnedMutexGuard { lock: self.clone(), value: PhantomData }
+        })
     }
 
     /// Only for a caller that has just taken the lock, when `queued` was in the word.

@@ -97,9 +97,15 @@ pub(super) fn check<G>(taken: G, is_poisoned: bool) -> LockResult<G> {
 /// The guard of a lock that was taken, or why it was not.
 #[inline]
 pub(super) fn taken<G>(taken: LockResult<()>, guard: impl FnOnce() -> G) -> LockResult<G> {
+    with_guard(taken, |()| guard())
+}
+
+/// As [`taken`], by way of a guard of another kind.
+#[inline]
+pub(super) fn with_guard<G, H>(taken: LockResult<G>, guard: impl FnOnce(G) -> H) -> LockResult<H> {
     match taken {
-        Ok(()) => Ok(guard()),
-        Err(error) => Err(error.map(|()| guard())),
+        Ok(taken) => Ok(guard(taken)),
+        Err(error) => Err(error.map(guard)),
     }
 }
 
@@ -148,7 +154,7 @@ macro_rules! lock_type {
 
         impl $raw {
             /// Of a lock that was taken.
-            fn poisoned(&self) -> LockResult<()> {
+            pub(super) fn poisoned(&self) -> LockResult<()> {
                 check((), self.word.load(Relaxed) & POISONED != 0)
             }
 

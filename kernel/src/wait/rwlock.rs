@@ -29,6 +29,10 @@
 //! Many readers are let in in several batches; [`Phase`] says which readers belong to the phase, so
 //! that a batch that has come and gone does not end it.
 //!
+//! A writer that becomes a reader (`downgrade`) ends its phase without leaving.
+//!
+//! A reader that becomes the writer (`upgrade`) waits in a list of its own, before all others.
+//!
 //! # A writer or reader that is gone
 //!
 //! If the writer ended without unwinding, the lock is *abandoned*: its phase never ends, and
@@ -36,15 +40,19 @@
 //! stays counted, as readers have no names here: other readers enter, writers wait for ever.
 
 use super::held::{
-    OWNER, PANICKING, guard, is_abandoned, is_mine, is_same, note_if_abandoned, watch_wait,
+    OWNER, PANICKING, disown, guard, is_abandoned, is_mine, is_same, note_if_abandoned,
+    owned_guard, watch_wait,
 };
 use super::limit::Limit;
-use super::poison::{LockError, LockResult, check, lock_type, taken};
-use super::queue::{IfUnwound, Locked, Place, WaitQueue, Waited};
+use super::mutex::Mutex;
+use super::poison::{LockError, LockResult, check, lock_type, taken, with_guard};
+use super::queue::{IfUnwound, Locked, Place, TimedOut, WaitQueue, Waited};
 use crate::run::door::might_park;
 use crate::run::sys::{AtomicU64, Reason, const_fn, me};
+use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
+use core::mem::forget;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const QUEUED: u64 = 1;
@@ -58,6 +66,8 @@ const _: () = assert!(READERS == !(READER - 1));
 /// The lists of the queue.
 const READING: usize = 0;
 pub(crate) const WRITING: usize = 1;
+/// A reader that becomes the writer; one at most.
+const UPGRADING: usize = 2;
 
 /// Under the queue's lock.
 pub(crate) struct Phase {
@@ -66,7 +76,7 @@ pub(crate) struct Phase {
 }
 
 /// With the name of each, for the word.
-pub(crate) type Queue = WaitQueue<Phase, u64, 2>;
+pub(crate) type Queue = WaitQueue<Phase, u64, 3>;
 
 /// A value that many Gs may read at a time, or one may change.
 ///
@@ -92,6 +102,8 @@ pub struct RwLock<T: ?Sized> {
 pub(crate) struct LockRw {
     pub(crate) word: AtomicU64,
     pub(crate) queue: Queue,
+    /// Held by the reader that may become a writer.
+    pub(super) upgrader: Mutex<()>,
 }
 
 // SAFETY: `&RwLock` gives `&mut T` to one G after the other (Send), and `&T` to several (Sync).
@@ -105,6 +117,52 @@ guard! {
 guard! {
     /// The right to change the value of a `RwLock`; a panic that drops this poisons the lock.
     mut RwLockWriteGuard, RwLock, leave_write
+}
+
+owned_guard! {
+    /// The right to read the value of a `RwLock` in an `Arc`, bound to no G: it may move into
+    /// another one and be dropped there.
+    OwnedRwLockReadGuard, RwLock, leave_read
+}
+
+owned_guard! {
+    /// The right to change the value of a `RwLock` in an `Arc`, bound to no G: it may move into
+    /// another one and be dropped there.
+    ///
+    /// ```
+    /// use runnext::{prelude::*, sync::RwLock};
+    /// use std::sync::Arc;
+    /// let config = Arc::new(RwLock::new(1));
+    /// let mut held = config.write_owned().unwrap();
+    /// go(move || *held = 2).join().unwrap();
+    /// assert_eq!(*config.read_owned().unwrap(), 2);
+    /// ```
+    mut OwnedRwLockWriteGuard, RwLock, leave_write_slow
+}
+
+impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
+    pub(super) fn lock(this: &Self) -> &'a RwLock<T> {
+        this.lock
+    }
+}
+
+impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
+    /// Becomes a reader, with no other writer in between. Readers that wait enter as well.
+    ///
+    /// ```
+    /// use runnext::sync::{RwLock, RwLockWriteGuard};
+    /// let lock = RwLock::new(1);
+    /// let mut writing = lock.write().unwrap();
+    /// *writing = 2;
+    /// let reading = RwLockWriteGuard::downgrade(writing);
+    /// assert_eq!((*reading, *lock.read().unwrap()), (2, 2));
+    /// ```
+    pub fn downgrade(this: Self) -> RwLockReadGuard<'a, T> {
+        let lock = this.lock;
+        forget(this);
+        lock.lock.downgrade();
+        RwLockReadGuard { lock, not_send: PhantomData }
+    }
 }
 
 lock_type!(RwLock, LockRw, try_read);
@@ -171,13 +229,70 @@ impl<T: ?Sized> RwLock<T> {
         self.writing(limit.into().during(|deadline_ns| self.lock.enter(WRITING, Some(deadline_ns))))
     }
 
+    /// As [`read`](Self::read), for a guard that is bound to no G.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn read_owned(self: &Arc<Self>) -> LockResult<OwnedRwLockReadGuard<T>> {
+        self.owned_reading(self.read())
+    }
+
+    /// As [`read_owned`](Self::read_owned), waiting until `limit` at most.
+    ///
+    /// # Errors
+    /// [`LockError`] says why not, or warns.
+    pub fn read_owned_until<'l>(
+        self: &Arc<Self>,
+        limit: impl Into<Limit<'l>>,
+    ) -> LockResult<OwnedRwLockReadGuard<T>> {
+        self.owned_reading(self.read_until(limit))
+    }
+
+    /// As [`write`](Self::write), for a guard that is bound to no G. Reports name no holder then, and
+    /// if the G that has the guard is abandoned, the lock stays taken: waiters wait on.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub fn write_owned(self: &Arc<Self>) -> LockResult<OwnedRwLockWriteGuard<T>> {
+        self.owned_writing(self.write())
+    }
+
+    /// As [`write_owned`](Self::write_owned), waiting until `limit` at most.
+    ///
+    /// # Errors
+    /// [`LockError`] says why not, or warns.
+    pub fn write_owned_until<'l>(
+        self: &Arc<Self>,
+        limit: impl Into<Limit<'l>>,
+    ) -> LockResult<OwnedRwLockWriteGuard<T>> {
+        self.owned_writing(self.write_until(limit))
+    }
+
+    fn owned_reading(
+        self: &Arc<Self>,
+        entered: LockResult<RwLockReadGuard<'_, T>>,
+    ) -> LockResult<OwnedRwLockReadGuard<T>> {
+        let own = || OwnedRwLockReadGuard { lock: self.clone(), value: PhantomData };
+        taken(with_guard(entered, forget), own)
+    }
+
+    fn owned_writing(
+        self: &Arc<Self>,
+        entered: LockResult<RwLockWriteGuard<'_, T>>,
+    ) -> LockResult<OwnedRwLockWriteGuard<T>> {
+        taken(with_guard(entered, forget), || {
+            disown(&self.lock.word);
+            OwnedRwLockWriteGuard { lock: self.clone(), value: PhantomData }
+        })
+    }
+
     #[inline]
     fn reading(&self, entered: LockResult<()>) -> LockResult<RwLockReadGuard<'_, T>> {
         taken(entered, || RwLockReadGuard { lock: self, not_send: PhantomData })
     }
 
     #[inline]
-    fn writing(&self, entered: LockResult<()>) -> LockResult<RwLockWriteGuard<'_, T>> {
+    pub(super) fn writing(&self, entered: LockResult<()>) -> LockResult<RwLockWriteGuard<'_, T>> {
         taken(entered, || RwLockWriteGuard { lock: self, not_send: PhantomData })
     }
 }
@@ -186,7 +301,7 @@ impl LockRw {
     const_fn! {
         fn new() -> Self {
             let queue = WaitQueue::new(Phase { readers_before: 0 });
-            LockRw { word: AtomicU64::new(0), queue }
+            LockRw { word: AtomicU64::new(0), queue, upgrader: Mutex::new(()) }
         }
     }
 
@@ -240,7 +355,7 @@ impl LockRw {
         // A G that waits here looks only for this: the unlock grants it the lock.
         let check = |_: &mut Phase| note_if_abandoned(&self.word, owner_in);
         let waited = locked.wait_watching(place, Some(begun), check);
-        core::mem::forget(if_killed);
+        forget(if_killed);
         let (locked, why_not) = match waited {
             Waited::Granted(_) => return Ok(()),
             Waited::Took(locked) => (locked, LockError::Abandoned),
@@ -257,7 +372,7 @@ impl LockRw {
     pub(crate) fn forget_waiter(&self, name: u64) {
         let mut locked = self.queue.lock();
         let is_it = |waiting| is_same(waiting, name);
-        if locked.take_out(READING, is_it) || locked.take_out(WRITING, is_it) {
+        if [READING, WRITING, UPGRADING].iter().any(|&list| locked.take_out(list, is_it)) {
             drop(locked);
             self.next_phase(); // as when it is time
         }
@@ -280,8 +395,8 @@ impl LockRw {
     }
 
     /// (7) Under the queue's lock. True if no G waits.
-    fn tell_if_empty(&self, locked: &Locked<'_, Phase, u64, 2>) -> bool {
-        let is_empty = locked.is_empty(READING) && locked.is_empty(WRITING);
+    fn tell_if_empty(&self, locked: &Locked<'_, Phase, u64, 3>) -> bool {
+        let is_empty = [READING, WRITING, UPGRADING].iter().all(|&list| locked.is_empty(list));
         if is_empty {
             self.word.fetch_and(!QUEUED, Relaxed);
         }
@@ -293,9 +408,58 @@ impl LockRw {
     fn leave_read(&self) {
         // Release: our reads are done before a writer writes.
         let word = self.word.fetch_sub(READER, Release);
-        if word & READERS == READER && word & QUEUED != 0 {
+        // The last of them; or the last but one, as that may wait to become the writer.
+        if word & READERS <= 2 * READER && word & QUEUED != 0 {
             self.next_phase();
         }
+    }
+
+    /// From writer to reader, by one step. Only for the writer.
+    fn downgrade(&self) {
+        let writer = self.word.load(Relaxed) & (OWNER | WRITER);
+        // Release: what was written is written before other readers read.
+        if self.word.fetch_add(READER.wrapping_sub(writer), Release) & QUEUED == 0 {
+            return;
+        }
+        let mut locked = self.queue.lock();
+        locked.readers_before = locked.new_number();
+        drop(locked);
+        self.next_phase();
+    }
+
+    /// From reader to writer. Only for the reader that holds `upgrader`, so for one at a time.
+    pub(super) fn upgrade(&self, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
+        if self.upgrade_at_once() {
+            return Ok(());
+        }
+        let locked = self.queue.lock();
+        // (5) A reader that leaves from here on comes to the queue; one that left before is seen.
+        self.word.fetch_or(QUEUED, Relaxed);
+        if self.upgrade_at_once() {
+            self.tell_if_empty(&locked);
+            return Ok(());
+        }
+        let place =
+            Place { reason: Reason::RwLockWrite, list: UPGRADING, value: Some(me()), deadline_ns };
+        let _ = core::ptr::from_ref(self).expose_provenance(); // for `held::forget_waiter`
+        let if_killed = IfUnwound(|| self.next_phase()); // as when it is time
+        let waited = locked.wait(place, |_| false).in_time();
+        forget(if_killed);
+        waited.inspect_err(|_| self.next_phase()) // those that it kept out may enter now
+    }
+
+    /// If there is no other reader.
+    fn upgrade_at_once(&self) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while word & READERS == READER {
+            let writer = (word - READER) | WRITER | me();
+            // Acquire pairs with the Release of the readers that left.
+            match self.word.compare_exchange_weak(word, writer, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
     }
 
     /// (4) Only for the writer.
@@ -333,11 +497,18 @@ impl LockRw {
 
     /// (6) The list whose first may enter now; it is counted in already. Under the queue's lock.
     /// While a G waits, QUEUED is set and none enters; those inside may leave.
-    fn next(&self, locked: &Locked<'_, Phase, u64, 2>) -> Option<usize> {
+    fn next(&self, locked: &Locked<'_, Phase, u64, 3>) -> Option<usize> {
         // Acquire: what the Gs that left have done is passed on by the grant.
         let word = self.word.load(Acquire);
         if word & WRITER != 0 {
             return None;
+        }
+        if let Some(upgrader) = locked.front(UPGRADING) {
+            let is_alone = word & READERS == READER;
+            return is_alone.then(|| {
+                self.word.fetch_add((WRITER | upgrader).wrapping_sub(READER), Relaxed);
+                UPGRADING
+            });
         }
         let writer = locked.front(WRITING);
         if let Some(first) = locked.front_number(READING)

@@ -9,6 +9,7 @@ use super::limit::Limit;
 use super::queue::{IfUnwound, Locked, Place, TimedOut, WaitQueue};
 use crate::run::door::{self, Reason};
 use crate::run::sys::const_fn;
+use alloc::sync::Arc;
 use core::fmt;
 
 /// A number of permits; a G takes some and gives them back.
@@ -131,6 +132,27 @@ impl Semaphore {
     }
 }
 
+impl Semaphore {
+    /// As [`permit`](Self::permit), for a permit that has a part of the semaphore.
+    pub fn permit_owned(self: &Arc<Self>, n: usize) -> OwnedPermit {
+        self.acquire(n);
+        OwnedPermit { semaphore: self.clone(), n }
+    }
+
+    /// As [`permit_owned`](Self::permit_owned), waiting until `limit` at most.
+    ///
+    /// # Errors
+    /// As for [`acquire_until`](Self::acquire_until).
+    pub fn permit_owned_until<'l>(
+        self: &Arc<Self>,
+        n: usize,
+        limit: impl Into<Limit<'l>>,
+    ) -> Result<OwnedPermit, TimedOut> {
+        self.acquire_until(n, limit)?;
+        Ok(OwnedPermit { semaphore: self.clone(), n })
+    }
+}
+
 /// Takes `n` permits if no G waits.
 pub(crate) fn take_now(free: &mut Locked<'_, usize, usize>, n: usize) -> bool {
     let left = free.checked_sub(n).filter(|_| free.is_empty(0));
@@ -168,6 +190,41 @@ impl Permit<'_> {
 }
 
 impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        if self.n > 0 {
+            self.semaphore.release(self.n);
+        }
+    }
+}
+
+/// Permits of a [`Semaphore`] in an `Arc`, given back when this is dropped, by whichever G.
+///
+/// ```
+/// use runnext::{prelude::*, sync::Semaphore};
+/// use std::sync::Arc;
+/// let desks = Arc::new(Semaphore::new(2));
+/// let guests: Vec<_> = (0..5).map(|_| {
+///     let permit = desks.permit_owned(1); // at most two guests at a time
+///     go(move || drop(permit))
+/// }).collect();
+/// guests.into_iter().for_each(|guest| guest.join().unwrap());
+/// assert_eq!(desks.available(), 2);
+/// ```
+#[must_use = "permits are given back at once if this is not kept"]
+#[derive(Debug)]
+pub struct OwnedPermit {
+    semaphore: Arc<Semaphore>,
+    n: usize,
+}
+
+impl OwnedPermit {
+    /// Keeps the permits for ever; another G may give them back by [`Semaphore::release`].
+    pub fn forget(mut self) {
+        self.n = 0;
+    }
+}
+
+impl Drop for OwnedPermit {
     fn drop(&mut self) {
         if self.n > 0 {
             self.semaphore.release(self.n);

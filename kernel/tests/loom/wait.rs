@@ -16,6 +16,8 @@ pub mod ring;
 pub(crate) mod rwlock;
 #[path = "../../src/wait/semaphore.rs"]
 pub mod semaphore;
+#[path = "../../src/wait/upgrade.rs"]
+pub(crate) mod upgrade;
 
 /// Ownership is not what is modelled here.
 pub struct Shared<T>(std::sync::Arc<T>);

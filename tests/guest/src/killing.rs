@@ -45,7 +45,7 @@ fn begin<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> (u64, Joi
 }
 
 /// Starts a G and waits until it does what is expected.
-fn go_until<T: Send + 'static>(
+pub(crate) fn go_until<T: Send + 'static>(
     state: GState,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> (u64, JoinHandle<T>) {
@@ -55,7 +55,7 @@ fn go_until<T: Send + 'static>(
 }
 
 /// Kills a G that listens, however long it takes.
-fn end(id: u64) {
+pub(crate) fn end(id: u64) {
     wait_until(|| !matches!(tasks::kill(id), Ok(Killed::Pending | Killed::Computing)));
     assert_eq!(tasks::kill(id), Err(KillError::NoSuchG));
 }

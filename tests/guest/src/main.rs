@@ -47,6 +47,7 @@ mod protection;
 mod scheduling;
 mod scopes;
 mod selftest;
+mod sharing;
 mod soak;
 mod stacks;
 mod stress;

@@ -4,6 +4,7 @@
 //! Gs; here the scheduler, its preemption and its CPUs are real.
 
 use crate::check::{self, checks, join_all, wait_until};
+use crate::sharing::*;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use runnext::prelude::*;
@@ -46,6 +47,17 @@ fn main() {
         a_panic_gives_permits_back,
         a_panic_poisons_the_once,
         a_panic_closes_its_channels,
+        an_owned_guard_is_dropped_in_another_g,
+        a_killed_g_frees_what_it_owns,
+        an_abandoned_g_keeps_what_it_owns,
+        no_upgrade_and_no_downgrade_is_lost,
+        every_g_of_a_round_passes_the_barrier,
+        a_barrier_does_not_count_the_killed,
+        a_notification_is_not_lost_with_a_killed_waiter,
+        a_broadcast_reaches_all_in_spite_of_kills,
+        a_watch_ends_at_the_last_value,
+        a_group_ends_with_its_first_error,
+        kills_at_every_wait_leave_it_usable,
     ]);
 }
 

@@ -7,6 +7,7 @@
 #[macro_use]
 mod checks;
 
+mod app;
 mod blocking;
 mod bochs;
 mod boot;
@@ -31,6 +32,7 @@ mod order;
 mod overflow;
 mod overrides;
 mod packing;
+mod patterns;
 mod poller;
 mod probes;
 mod programs;

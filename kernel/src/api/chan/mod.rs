@@ -30,6 +30,7 @@ mod buffer;
 mod clock;
 mod error;
 mod iter;
+mod oneshot;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod timed;
@@ -40,6 +41,7 @@ pub use error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
 pub use iter::{IntoIter, Iter, TryIter};
+pub use oneshot::{OneSender, oneshot};
 pub use timed::{after, never, tick};
 
 use crate::run::door::{Reason, check_kill, might_park};

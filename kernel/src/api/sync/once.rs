@@ -1,13 +1,15 @@
-//! `Once` and `OnceLock`: initialized by the first caller.
+//! `Once`, `OnceLock` and `LazyLock`: initialized by the first caller.
 //!
 //! The state is one word that all but the first few callers only read. A caller that finds it
 //! running waits; the running closure wakes all waiters when it ends, by returning or by a panic.
 #![forbid(unsafe_code)]
 
+use super::Mutex;
 use crate::run::door::{Reason, might_park};
 use crate::wait::limit::Limit;
 use crate::wait::queue::{IfUnwound, Place, TimedOut, WaitQueue};
 use core::fmt;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 // The states of the closure.
@@ -198,5 +200,49 @@ impl<T> Default for OnceLock<T> {
 impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("OnceLock").field(&self.get()).finish()
+    }
+}
+
+/// A value that its first use makes, in a static most often.
+///
+/// ```
+/// use runnext::sync::LazyLock;
+/// static SQUARES: LazyLock<Vec<u32>> = LazyLock::new(|| (0..10).map(|n| n * n).collect());
+/// assert_eq!(SQUARES[3], 9);
+/// ```
+pub struct LazyLock<T, F = fn() -> T> {
+    value: OnceLock<T>,
+    init: Mutex<Option<F>>,
+}
+
+impl<T, F: FnOnce() -> T> LazyLock<T, F> {
+    /// The value will be made by `init`, which must not use it: it would wait for itself.
+    pub const fn new(init: F) -> Self {
+        LazyLock { value: OnceLock::new(), init: Mutex::new(Some(init)) }
+    }
+
+    /// The value, made now if need be; other Gs that want it wait meanwhile.
+    ///
+    /// # Panics
+    /// When `init` has panicked.
+    #[inline]
+    pub fn force(this: &Self) -> &T {
+        this.value.get_or_init(|| {
+            let init = this.init.lock().ok().and_then(|mut init| init.take());
+            init.expect("LazyLock: making its value has panicked")()
+        })
+    }
+}
+
+impl<T, F: FnOnce() -> T> Deref for LazyLock<T, F> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        Self::force(self)
+    }
+}
+
+impl<T: fmt::Debug, F> fmt::Debug for LazyLock<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LazyLock").field(&self.value.get()).finish()
     }
 }

@@ -69,6 +69,7 @@ mod condvar;
 mod mutex;
 mod others;
 mod rwlock;
+mod sharing;
 
 /// Unwinds without a report on the terminal.
 fn panic_quietly() {

@@ -3,7 +3,7 @@
 //! Every x86-64 CPU that was sold has all of it; an emulator can be told to leave it out, and
 //! firmware can hide a local APIC. The boot CPU asks [`missing`] before anything relies on it.
 
-use core::arch::x86_64::__cpuid;
+use core::arch::x86_64::{__cpuid, _rdrand64_step};
 use core::fmt;
 
 /// A feature that the kernel cannot do without: a leaf of CPUID, a bit of EDX there, the feature's
@@ -36,6 +36,27 @@ pub fn has_sse() -> bool {
 
 pub fn has_nx() -> bool {
     edx(EXTENDED) >> 20 & 1 != 0
+}
+
+/// A word that differs from boot to boot: of the CPU's random number generator, if it has one that
+/// answers, and of the cycle counter. (Some firmware leaves the generator broken, with a constant.)
+pub fn entropy() -> u64 {
+    let has_rdrand = __cpuid(1).ecx >> 30 & 1 != 0;
+    // SAFETY: the CPU has the instruction.
+    let word = if has_rdrand { unsafe { rdrand() } } else { 0 };
+    word ^ crate::arch::cycles().rotate_left(32)
+}
+
+/// 0 if it has no entropy now; Intel SDM vol. 1, 7.3.17, has ten tries.
+#[target_feature(enable = "rdrand")]
+fn rdrand() -> u64 {
+    let mut word = 0;
+    for _ in 0..10 {
+        if _rdrand64_step(&mut word) == 1 {
+            return word;
+        }
+    }
+    0
 }
 
 fn missing_by(edx: impl Fn(u32) -> u32) -> impl Iterator<Item = Feature> {

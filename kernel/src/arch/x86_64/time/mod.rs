@@ -4,4 +4,5 @@ pub mod clock;
 pub mod hpet;
 pub mod pit;
 pub mod reference;
+pub mod rtc;
 pub mod timer;

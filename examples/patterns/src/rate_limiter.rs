@@ -1,0 +1,47 @@
+//! A rate limiter: requests take tokens from a bucket, which a G fills at a steady rate.
+//!
+//! The bucket is a semaphore: its permits are the tokens, and requests wait in line. Up to `BURST`
+//! tokens are kept for a burst after a pause.
+
+use runnext::prelude::*;
+use runnext::sync::Semaphore;
+use runnext::time::sleep_until;
+
+runnext::main!(rate_limiter, main);
+
+const BURST: usize = 3;
+const PERIOD: Duration = Duration::from_millis(5);
+const REQUESTS: usize = 10;
+
+static BUCKET: Semaphore = Semaphore::new(BURST);
+
+fn main() {
+    let began = Instant::now();
+    let _refills_until_the_program_ends = go(refill);
+    let requests: Vec<_> = (0..REQUESTS)
+        .map(|_| {
+            go(move || {
+                BUCKET.acquire(1);
+                began.elapsed()
+            })
+        })
+        .collect();
+    let mut served: Vec<_> = requests.into_iter().map(|g| g.join().expect("no panic")).collect();
+    served.sort_unstable();
+    // The burst is served at once; of the others none comes before its token.
+    let is_early = |n: usize| n >= BURST && served[n] < PERIOD * (n + 1 - BURST) as u32;
+    assert!(!(0..REQUESTS).any(is_early), "{served:?}");
+    println!("{REQUESTS} requests, {BURST} at once, then one each {PERIOD:?} at most");
+}
+
+/// Adds a token each period, if there is room. The times do not drift.
+fn refill() {
+    let mut next = Instant::now();
+    loop {
+        next += PERIOD;
+        sleep_until(next);
+        if BUCKET.available() < BURST {
+            BUCKET.release(1);
+        }
+    }
+}
