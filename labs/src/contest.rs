@@ -33,7 +33,9 @@ pub struct Row {
 impl Row {
     /// That of a line of the lab's test `contest`.
     pub fn parse(line: &str) -> Option<Row> {
-        let words: Vec<&str> = line.strip_prefix("CONTEST ")?.split(' ').collect();
+        // The first one comes behind the test's name.
+        let (_, words) = line.split_once("CONTEST ")?;
+        let words: Vec<&str> = words.split(' ').collect();
         let [kind, workload, points, figures @ ..] = &words[..] else { return None };
         Some(Row {
             is_hidden: *kind == "hidden",

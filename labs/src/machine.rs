@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use ::tests::guest::Boot;
+use ::tests::outcome::{Ended, Outcome};
 use anyhow::{Context, Result};
 use boot::image;
 use boot::qemu::Firmware;
 use serde_json::Value;
-use tests::guest::Boot;
-use tests::outcome::{Ended, Outcome};
 use tool::tree::shown as shown_path;
 
 use crate::process::{self, Ended as Exited};
@@ -47,9 +47,9 @@ pub fn build(
         return Ok(Err(ended));
     }
     let artifacts = ended.out.lines().filter_map(|line| serde_json::from_str(line).ok());
-    let guest =
+    let mut guest =
         artifacts.filter_map(|artifact: Value| Some(artifact["executable"].as_str()?.into()));
-    Ok(Ok(guest.last().context("cargo built no guest")?))
+    Ok(Ok(guest.next_back().context("cargo built no guest")?))
 }
 
 /// The image with that kernel.

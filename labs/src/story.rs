@@ -228,7 +228,9 @@ impl Story {
     /// What it means, for a student.
     fn meaning(&self) -> String {
         let meaning = MEANINGS.iter().find(|(words, _)| self.said.contains(words));
-        meaning.map_or(String::new(), |(_, meaning)| meaning.to_string())
+        let panicked = "The code panics at this line. In the kernel that ends the machine.";
+        let other = if self.at.is_empty() { "" } else { panicked };
+        meaning.map_or(other, |(_, meaning)| meaning).into()
     }
 
     /// The rows to show: steps, and how many others were before each.
