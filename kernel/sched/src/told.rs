@@ -220,8 +220,11 @@ all_fetch! {
 fn tell_at_panic() {
     let before = std::panic::take_hook();
     std::panic::set_hook(std::boxed::Box::new(move |info| {
-        if std::env::var_os("RUNNEXT_STORY").is_some() && !IS_TOLD.replace(true) {
-            let said = info.payload_as_str().unwrap_or("it panicked");
+        // Loom ends threads that are left over by a panic without words.
+        if let Some(said) = info.payload_as_str()
+            && std::env::var_os("RUNNEXT_STORY").is_some()
+            && !IS_TOLD.replace(true)
+        {
             let at = info.location().map(ToString::to_string).unwrap_or_default();
             let steps = STEPS.with_borrow(|steps| steps.clone());
             println!("STORY {}", story(said, &at, &steps));
