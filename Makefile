@@ -7,7 +7,7 @@
 .NOTPARALLEL:
 .PHONY: help run new test test-quick test-full image usb gdb build setup clean tool browser bochs newer-qemu
 .PHONY: doc bench bench-go bench-check bench-docs bench-all systems trace compare fuzz chaos soak explore
-.PHONY: handout grade grade-all grade-check book
+.PHONY: handout grade grade-all grade-check contest book
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
@@ -41,7 +41,7 @@ MINUTES ?=
 TARGET ?=
 SEED ?=
 # Of the labs: LAB=4; OUT= of `make handout`; HINT=2, FULL=1, TEACHER=dir, SUBMISSION=dir of
-# `make grade`; SUBMISSIONS=dir of `make grade-all`.
+# `make grade`; SUBMISSIONS=dir of `make grade-all` and `make contest`.
 LAB ?=
 HINT ?=
 FULL ?=
@@ -137,16 +137,19 @@ systems: tool newer-qemu ## the six scheduling systems side by side, as docs/sys
 handout: setup ## LAB=4 OUT=dir: a lab for students (labs/README.md)
 	@cargo run --quiet -p labs -- handout --lab "$$LAB" --out "$$OUT" --teacher "$$TEACHER"
 
-grade: setup ## LAB=4 [HINT=2 FULL=1 TEACHER=dir SUBMISSION=dir]: points, and how it failed
+grade: tool newer-qemu ## LAB=4 [HINT=2 FULL=1 TEACHER=dir SUBMISSION=dir]: points, and how it failed
 	@cargo run --quiet -p labs -- grade --lab "$$LAB" --hint "$$HINT" --full "$$FULL" \
 		--teacher "$$TEACHER" --submission "$$SUBMISSION"
 
-grade-all: setup ## LAB=4 SUBMISSIONS=dir: each folder in it, as CSV and JSON
+grade-all: tool newer-qemu ## LAB=4 SUBMISSIONS=dir: each folder in it, as CSV and JSON
 	@cargo run --quiet -p labs -- grade-all --lab "$$LAB" --full "$$FULL" \
 		--teacher "$$TEACHER" --submissions "$$SUBMISSIONS"
 
-grade-check: setup ## the labs themselves: stub 0, reference 100, each wrong body its test
+grade-check: tool newer-qemu ## the labs themselves: stub 0, reference 100, each wrong body its test
 	@cargo run --quiet -p labs -- check --lab "$$LAB"
+
+contest: setup ## SUBMISSIONS=dir [TEACHER=dir]: ranks the systems of lab 8 in that folder
+	@cargo run --quiet -p labs -- contest --lab "$$LAB" --submissions "$$SUBMISSIONS" --teacher "$$TEACHER"
 
 image: tool ## target/runnext-bios.img and target/runnext-uefi.img
 	@$(BOOT) image --app "$$APP"

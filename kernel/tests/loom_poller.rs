@@ -41,8 +41,11 @@ pub mod lock {
             IrqLock(Mutex::new(value))
         }
 
+        #[track_caller]
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap()
+            let guard = self.0.lock().unwrap();
+            crate::run::told::note("has the lock");
+            guard
         }
     }
 }

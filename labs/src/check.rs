@@ -6,91 +6,127 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Instant;
 
 use anyhow::{Context, Result};
 
 use crate::grade::{Effort, Grader, Report};
-use crate::lab::Lab;
+use crate::lab::{Lab, Wrong};
 use crate::region;
 use crate::report;
 
 /// Wrong bodies that a lab must have.
 const WRONG: usize = 4;
 
-/// Checks all labs, or `only` one. `quick`: one wrong body a lab, no models and
-/// no boots. Returns how many
-/// checks passed and failed.
-///
-/// # Errors
-/// A lab cannot be read or graded.
-pub fn run(root: &Path, only: Option<u32>, quick: bool) -> Result<(u32, u32)> {
-    let grader = Grader::new(root)?;
-    let mut counts = (0, 0);
-    let mut say = |name: String, begun: Instant, report: &Report, wanted: Option<&[&str]>| {
+/// Which labs are checked, and how far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scope<'a> {
+    /// This lab alone.
+    pub lab: Option<u32>,
+    /// What is called so alone: a wrong body, `stub`, `reference`, `variant`.
+    pub name: Option<&'a str>,
+    /// One wrong body a lab, no models and no boots.
+    pub is_quick: bool,
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Counts {
+    passed: u32,
+    failed: u32,
+}
+
+impl Counts {
+    /// One grading; `wanted` are the tests that it must lose, None for a score of 0.
+    fn note(&mut self, name: &str, report: &Report, wanted: Option<&[&str]>) {
         let (score, of) = report.score();
-        // None: everything.
         let is_right = match wanted {
             Some(wanted) => report.lost() == wanted && report.refused.is_none(),
             None => score == 0 && report.refused.is_none(),
         };
-        let seconds = begun.elapsed().as_secs_f64();
+        let seconds = report.took().as_secs_f64();
         let lost = report.lost().join(", ");
         let word = if is_right { "ok  " } else { "FAIL" };
         println!("{word} {name:<44} {score:>3}/{of} lost: {lost:<24} {seconds:.1} s");
         if is_right {
-            counts.0 += 1;
+            self.passed += 1;
         } else {
-            counts.1 += 1;
+            self.failed += 1;
             let wanted = wanted.map_or("all".into(), |wanted| wanted.join(", "));
             println!("     it should lose: {wanted}\n{}", report::text(report, 1));
         }
+    }
+}
+
+/// Checks the labs. Returns how many checks passed and failed.
+///
+/// # Errors
+/// A lab cannot be read or graded.
+pub fn run(root: &Path, scope: Scope<'_>) -> Result<(u32, u32)> {
+    let grader = Grader::new(root)?;
+    let mut counts = Counts::default();
+    let labs = Lab::all(root)?;
+    for lab in labs.iter().filter(|lab| scope.lab.is_none_or(|number| number == lab.number)) {
+        match scope.is_quick {
+            true => sample(&grader, lab, &mut counts)?,
+            false => check(&grader, root, lab, scope, &mut counts)?,
+        }
+    }
+    Ok((counts.passed, counts.failed))
+}
+
+/// One wrong body that a host test finds. A lab that only boots is left to the long check.
+fn sample(grader: &Grader, lab: &Lab, counts: &mut Counts) -> Result<()> {
+    let is_on_host = |wrong: &&Wrong| {
+        lab.plan.tests.iter().any(|test| test.name == wrong.loses && !test.host.is_empty())
     };
-    for lab in Lab::all(root)? {
-        if only.is_some_and(|number| number != lab.number) {
-            continue;
-        }
-        let name = |what: &str| format!("lab {}: {what}", lab.number);
-        let wrong = lab.wrong()?;
-        if quick {
-            let with_host = |loses: &str| {
-                lab.plan.tests.iter().any(|test| test.name == loses && !test.host.is_empty())
-            };
-            // A lab that only boots is left to the long check.
-            let sample = wrong.iter().find(|wrong| with_host(&wrong.loses));
-            let Some(sample) = sample else { continue };
-            let begun = Instant::now();
-            let effort = Effort { host_only: true, full: false };
-            let report = grader.grade_bodies(&lab, &sample.bodies, effort)?;
-            say(name(&sample.name), begun, &report, Some(&[&sample.loses]));
-            continue;
-        }
-        assert!(wrong.len() >= WRONG, "{}", name("too few wrong bodies"));
-        let effort = Effort::default();
-        let begun = Instant::now();
+    let wrong = lab.wrong()?;
+    let Some(sample) = wrong.iter().find(is_on_host) else { return Ok(()) };
+    let effort = Effort { host_only: true, full: false };
+    let report = grader.grade_bodies(lab, &sample.bodies, effort)?;
+    counts.note(&called(lab, &sample.name), &report, Some(&[&sample.loses]));
+    Ok(())
+}
+
+fn called(lab: &Lab, what: &str) -> String {
+    format!("lab {}: {what}", lab.number)
+}
+
+fn check(
+    grader: &Grader,
+    root: &Path,
+    lab: &Lab,
+    scope: Scope<'_>,
+    counts: &mut Counts,
+) -> Result<()> {
+    let wants = |name: &str| scope.name.is_none_or(|wanted| name.contains(wanted));
+    let effort = Effort::default();
+    let wrong = lab.wrong()?;
+    assert!(wrong.len() >= WRONG, "{}", called(lab, "too few wrong bodies"));
+    if wants("stub") {
         let stubs = lab.plan.regions.iter().filter(|stub| !stub.hidden);
         let stubs = stubs.map(|stub| (stub.name.clone(), stub.stub.clone())).collect();
-        say(name("stub"), begun, &grader.grade_bodies(&lab, &stubs, effort)?, None);
-        let begun = Instant::now();
-        say(name("reference"), begun, &grader.grade_tree(&lab, root, effort)?, Some(&[]));
-        for wrong in &wrong {
-            let begun = Instant::now();
-            let report = grader.grade_bodies(&lab, &wrong.bodies, effort)?;
-            say(name(&wrong.name), begun, &report, Some(&[&wrong.loses]));
-        }
+        counts.note(&called(lab, "stub"), &grader.grade_bodies(lab, &stubs, effort)?, None);
+    }
+    if wants("reference") {
+        let report = grader.grade_tree(lab, root, effort)?;
+        counts.note(&called(lab, "reference"), &report, Some(&[]));
+    }
+    for wrong in wrong.iter().filter(|wrong| wants(&wrong.name)) {
+        let report = grader.grade_bodies(lab, &wrong.bodies, effort)?;
+        counts.note(&called(lab, &wrong.name), &report, Some(&[&wrong.loses]));
+    }
+    if wants("variant") {
         let dir = lab.dir.join("variant");
         let variant = lab.clone().with_teacher(&dir)?;
         let file = dir.join("reference.rs");
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let (_, bodies) = region::read_bodies(&text);
-        let begun = Instant::now();
         let report = grader.grade_bodies(&variant, &bodies, effort)?;
-        say(name("variant's reference"), begun, &report, Some(&[]));
+        counts.note(&called(lab, "variant's reference"), &report, Some(&[]));
         let hidden = variant.plan.tests.iter().filter(|test| test.hidden).map(|test| &*test.name);
         let hidden: Vec<&str> = hidden.collect();
-        let begun = Instant::now();
         let report = grader.grade_tree(&variant, root, effort)?;
-        say(name("reference by the variant's tests"), begun, &report, Some(&hidden));
+        counts.note(&called(lab, "reference by the variant's tests"), &report, Some(&hidden));
     }
-    Ok(counts)
+    Ok(())
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `lab.toml` | title, stubs of the regions, tests with points and hints |
 //! | `README.md` | the text |
-//! | `tests.rs` | host tests, compiled as the test `lab` of the lab's package, or in place of a module's `tests` |
+//! | `tests.rs` | host tests: the test `lab` of the lab's package, or a module's `tests` |
 //! | `loom.rs` | if need be, models, compiled as its test `loom_lab` |
 //! | `guest.rs` | if need be, what is booted: the tests' guest with this as its `main.rs` |
 //! | `wrong/*.rs` | wrong bodies; each names the test that it must lose |
@@ -141,6 +141,9 @@ pub struct Test {
     /// that no other test has.
     #[serde(default)]
     pub sim: Vec<String>,
+    /// It is about a contest: a system that loses it alone is ranked all the same.
+    #[serde(default)]
+    pub ranks: bool,
     /// Tests without which this one is not judged, because it would find the same.
     #[serde(default)]
     pub after: Vec<String>,

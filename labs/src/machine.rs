@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use ::tests::guest::Boot;
+use ::tests::outcome::{Ended, Outcome};
 use anyhow::{Context, Result};
 use boot::image;
 use boot::qemu::Firmware;
 use serde_json::Value;
-use tests::guest::Boot;
-use tests::outcome::{Ended, Outcome};
+use tool::tree::shown as shown_path;
 
 use crate::process::{self, Ended as Exited};
 
@@ -46,9 +47,9 @@ pub fn build(
         return Ok(Err(ended));
     }
     let artifacts = ended.out.lines().filter_map(|line| serde_json::from_str(line).ok());
-    let guest =
+    let mut guest =
         artifacts.filter_map(|artifact: Value| Some(artifact["executable"].as_str()?.into()));
-    Ok(Ok(guest.last().context("cargo built no guest")?))
+    Ok(Ok(guest.next_back().context("cargo built no guest")?))
 }
 
 /// The image with that kernel.
@@ -89,7 +90,47 @@ fn failure(outcome: &Outcome, nonce: &str) -> Option<String> {
         (_, Ended::Hang(hang)) => hang.to_string(),
         (_, Ended::Seen) => "it was stopped".into(),
     };
-    let skipped = outcome.lines.len().saturating_sub(SHOWN);
-    let shown = outcome.lines[skipped..].join("\n");
-    Some(format!("{why}\nthe end of {}:\n{shown}", outcome.log.display()))
+    // A panic is followed by what each CPU did, which is long; else the end says most.
+    let end = outcome.lines.len().saturating_sub(SHOWN);
+    let panic = outcome.lines.iter().position(|line| line.contains("panicked at"));
+    let shown: Vec<&str> =
+        outcome.lines[panic.unwrap_or(end)..].iter().take(SHOWN).map(String::as_str).collect();
+    Some(format!("{why}; of {}:\n{}", shown_path(&outcome.log), shown.join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use boot::exit::End;
+
+    fn said(lines: &[&str], end: End) -> Option<String> {
+        let outcome = Outcome {
+            name: "x".into(),
+            ended: Ended::Exit(end),
+            lines: lines.iter().map(ToString::to_string).collect(),
+            log: "x.log".into(),
+            screen: None,
+            qemu_said: String::new(),
+        };
+        failure(&outcome, "77")
+    }
+
+    #[test]
+    fn a_verdict_counts_with_the_number_of_this_boot_only() {
+        assert_eq!(said(&["VERDICT 77 ok"], End::Code(0)), None);
+        for forged in ["VERDICT ok", "VERDICT 78 ok", " VERDICT 77 ok", "TEST 77 ok"] {
+            assert!(said(&[forged], End::Code(0)).is_some(), "{forged:?}");
+        }
+        assert_eq!(said(&["VERDICT 77 panicked: x"], End::Code(0)), Some("panicked: x".into()));
+    }
+
+    #[test]
+    fn a_machine_that_ends_otherwise_is_a_verdict_with_its_panic() {
+        assert!(said(&["VERDICT 77 ok"], End::Code(101)).is_some(), "it went wrong after that");
+        let lines = ["hello", "kernel panic: panicked at x.rs:1", "why", "CPU 0"];
+        let text = said(&lines, End::Code(101)).expect("a failure");
+        assert!(text.contains("panicked at x.rs:1\nwhy\nCPU 0"), "{text}");
+        assert!(!text.contains("hello"), "{text}");
+        assert!(said(&["hello"], End::Off).expect("a failure").contains("hello"));
+    }
 }

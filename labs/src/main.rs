@@ -5,7 +5,8 @@
 //! labs handout --lab N --out DIR [--teacher DIR]                a tree for students
 //! labs grade [--lab N] [--submission DIR] [--teacher DIR] [--hint N] [--full 1]
 //! labs grade-all --lab N --submissions DIR [--teacher DIR] [--full 1]
-//! labs check [--lab N] [--quick]                                are the labs right?
+//! labs contest [--lab N] --submissions DIR [--teacher DIR]      which system is best?
+//! labs check [--lab N] [--quick] [--test NAME]                  are the labs right?
 //! labs verdict --test NAME                                      of the last `grade`
 //! ```
 //!
@@ -13,14 +14,17 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod contest;
 mod copy;
 mod grade;
 mod handout;
 mod lab;
+mod lines;
 mod machine;
 mod process;
 mod region;
 mod report;
+mod stages;
 mod story;
 
 use std::fs;
@@ -36,10 +40,15 @@ use grade::{Effort, Grader, Report};
 use handout::Handout;
 use lab::Lab;
 
-const USAGE: &str = "usage: labs list | check [--lab N] [--quick] | verdict --test NAME
+const USAGE: &str =
+    "usage: labs list | check [--lab N] [--quick] [--test NAME] | verdict --test NAME
        labs handout --lab N --out DIR [--teacher DIR]
        labs grade [--lab N] [--submission DIR] [--teacher DIR] [--hint N] [--full 1]
-       labs grade-all --lab N --submissions DIR [--teacher DIR] [--full 1]";
+       labs grade-all --lab N --submissions DIR [--teacher DIR] [--full 1]
+       labs contest [--lab N] --submissions DIR [--teacher DIR]";
+
+/// The lab with the contest.
+const CONTEST: u32 = 8;
 
 fn main() -> ExitCode {
     tool::end("labs", run(Args::of_process(USAGE)))
@@ -82,8 +91,17 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "handout" => hand_out(&root, &options),
         "grade" => grade_one(&root, &options),
         "grade-all" => grade_all(&root, &options),
+        "contest" => {
+            let options = Options { lab: options.lab.or(Some(CONTEST)), ..options };
+            let dir = options.submissions.as_deref().context("which folder? (SUBMISSIONS=dir)")?;
+            let (grader, lab) = (Grader::new(&root)?, open(&root, &options)?);
+            print!("{}", contest::run(&grader, &lab, dir)?);
+            Ok(ExitCode::SUCCESS)
+        }
         "check" => {
-            let (passed, failed) = check::run(&root, options.lab, options.quick)?;
+            let name = options.test.as_deref();
+            let scope = check::Scope { lab: options.lab, name, is_quick: options.quick };
+            let (passed, failed) = check::run(&root, scope)?;
             println!("{passed} passed, {failed} failed");
             Ok(status(failed == 0))
         }

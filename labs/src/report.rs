@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tool::tree::shown;
 
+use crate::contest;
 use crate::grade::Report;
 
 /// What a student reads. `hint`: how many hints of a lost test are shown.
@@ -57,14 +57,17 @@ pub fn text(report: &Report, hint: usize) -> String {
             let _ = writeln!(out, "    (HINT={} for the next hint)", hint + 1);
         }
     }
+    if !report.contest.is_empty() {
+        out.push_str(&contest::table(&report.contest));
+    }
     let took: Vec<String> = report
         .took
         .iter()
         .map(|(stage, time)| format!("{stage} {:.1} s", time.as_secs_f64()))
         .collect();
     if !took.is_empty() {
-        let all: Duration = report.took.iter().map(|(_, time)| *time).sum();
-        let _ = writeln!(out, "{}; {:.1} s in all", took.join(", "), all.as_secs_f64());
+        let all = report.took().as_secs_f64();
+        let _ = writeln!(out, "{}; {all:.1} s in all", took.join(", "));
     }
     let (score, of) = report.score();
     let _ = writeln!(out, "Score: {score}/{of}");
@@ -98,11 +101,10 @@ pub fn json(report: &Report) -> Value {
             })
         })
         .collect();
-    let took: Duration = report.took.iter().map(|(_, time)| *time).sum();
     json!({
         "score": score,
         "output": report.refused.clone().unwrap_or_default(),
-        "execution_time": took.as_secs_f64(),
+        "execution_time": report.took().as_secs_f64(),
         "visibility": "visible",
         "tests": tests,
     })
@@ -164,6 +166,7 @@ mod tests {
             tests: vec![test("order", 70, false), test("claim", 30, true)],
             refused: None,
             notes: vec![],
+            contest: vec![],
             took: vec![],
         }
     }

@@ -1,5 +1,8 @@
 //! The story of a failure: what each CPU did and saw before it, as a table and as a page.
 //!
+//! Of a model under loom these are its threads, and the interleaving is the first that failed
+//! (`kernel/sched/src/told.rs`); of the simulator it is shortened.
+//!
 //! The simulator's test `story` (`kernel/sched/tests/sim/story.rs`) gives the last steps of the
 //! shortest run that it found. Of these the table shows the steps that the student's lines
 //! made, what other lines of the same files changed, and what the machine says about its CPUs
@@ -9,7 +12,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::grade::Lines;
+use crate::lines::Lines;
 
 /// Rows of the table on the terminal.
 const ROWS: usize = 16;
@@ -19,7 +22,7 @@ const PAGE_ROWS: usize = 120;
 const SOURCE: usize = 56;
 
 /// What a verdict means, by a part of its words.
-const MEANINGS: [(&str, &str); 9] = [
+const MEANINGS: &[(&str, &str)] = &[
     ("not yet implemented", "The region still has its todo!()."),
     (
         "not runnable",
@@ -49,6 +52,51 @@ const MEANINGS: [(&str, &str); 9] = [
          succeeds.",
     ),
     ("broken list", "A G was in two lists at once: it was taken twice."),
+    (
+        "neither parked nor runnable",
+        "A G was taken out of its queue and then dropped: it is in no queue, on no CPU, and nothing \
+         will wake it.",
+    ),
+    (
+        "is pinned to CPU",
+        "A CPU took a G that may run on another CPU only: pinned Gs are in no queue that others search.",
+    ),
+    (
+        "without a timer while",
+        "A G runs and another waits for its slice to end, but no timer is armed that will end it.",
+    ),
+    (
+        "whose call is over",
+        "The call that a CPU halts for is over, and the CPU was not told: it halts for ever.",
+    ),
+    (
+        "not running",
+        "A G was stopped, parked or put back that no CPU runs: two CPUs believe that they run it.",
+    ),
+    (
+        "not parking",
+        "A G was readied that is not in its wait: the wake-up belongs to another wait, or came twice.",
+    ),
+    (
+        "thief full",
+        "A thief took more than fits into its own ring, which was not empty, or more than half.",
+    ),
+    (
+        "with overflow",
+        "A count or an index went below zero or beyond its type: something was taken away twice.",
+    ),
+    (
+        "deadlock; threads",
+        "Each thread waits, and none is left that could wake another: an edge or a wake-up was lost.",
+    ),
+    (
+        "maximum number of branches",
+        "In this interleaving a loop never ends, or it retries without spin_loop().",
+    ),
+    (
+        "Causality violation",
+        "One thread reads what another writes, and nothing orders the two: an order is too weak.",
+    ),
 ];
 
 /// One step.
@@ -76,12 +124,16 @@ pub struct Story {
     pub said: String,
     at: String,
     facts: String,
+    /// `CPU`, or `thread` of a model.
+    actor: &'static str,
+    /// How stores become visible.
+    memory: &'static str,
     cpus: usize,
     steps: Vec<Step>,
 }
 
 impl Story {
-    /// Reads what the simulator printed.
+    /// Reads what the simulator printed, or a model.
     pub fn new(told: &Value, lines: &Lines) -> Self {
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         let many = |value: &Value, one: &str, more: &str| match number(value) {
@@ -89,15 +141,23 @@ impl Story {
             count => format!("{count} {more}"),
         };
         let short = &told["short"];
-        let facts = format!(
-            "seed {} ({}, {}), shortened to {}, {}, {}",
-            number(&told["seed"]),
-            many(&told["cpus"], "CPU", "CPUs"),
-            many(&told["switches"], "switch", "switches"),
-            many(&short["cpus"], "CPU", "CPUs"),
-            many(&short["gs"], "G", "Gs"),
-            many(&short["switches"], "switch", "switches"),
-        );
+        let threads = told["threads"].as_u64();
+        let of_seed = || {
+            format!(
+                "seed {} ({}, {}), shortened to {}, {}, {}",
+                number(&told["seed"]),
+                many(&told["cpus"], "CPU", "CPUs"),
+                many(&told["switches"], "switch", "switches"),
+                many(&short["cpus"], "CPU", "CPUs"),
+                many(&short["gs"], "G", "Gs"),
+                many(&short["switches"], "switch", "switches"),
+            )
+        };
+        let facts = threads.map_or_else(of_seed, |_| "the first interleaving that fails".into());
+        let memory = match threads {
+            None => "a store is in its CPU's buffer, unseen by others, until it is visible",
+            Some(_) => "which store a load sees is up to the orders, not to time",
+        };
         let at = told["at"].as_str().unwrap_or_default();
         let place = at.rsplit_once(':').and_then(|(file, line)| {
             let file = file.rsplit('/').next()?;
@@ -107,7 +167,9 @@ impl Story {
             said: told["said"].as_str().unwrap_or_default().lines().next().unwrap_or("").into(),
             at: place.map(|place| format!(" at {place}")).unwrap_or_default(),
             facts,
-            cpus: number(&short["cpus"]) as usize,
+            actor: if threads.is_some() { "thread" } else { "CPU" },
+            memory,
+            cpus: threads.unwrap_or_else(|| number(&short["cpus"])) as usize,
             steps: Vec::new(),
         };
         let mut buffers: Vec<Vec<(String, bool)>> = vec![Vec::new(); story.cpus.max(1)];
@@ -145,7 +207,7 @@ impl Story {
             said.split(' ').filter(|w| w.chars().any(|c| c.is_ascii_digit())).collect();
         let Some(buffer) = buffers.get_mut(cpu) else { return };
         match &*kind {
-            "store" => buffer.push((value, line.is_some())),
+            "store" => buffer.push((value, line.is_some())), // of a model it stays there
             "visible" => {
                 // First in, first out; what was stored before the first step is unknown.
                 let at = buffer.iter().position(|(stored, _)| *stored == value);
@@ -166,7 +228,9 @@ impl Story {
     /// What it means, for a student.
     fn meaning(&self) -> String {
         let meaning = MEANINGS.iter().find(|(words, _)| self.said.contains(words));
-        meaning.map_or(String::new(), |(_, meaning)| meaning.to_string())
+        let panicked = "The code panics at this line. In the kernel that ends the machine.";
+        let other = if self.at.is_empty() { "" } else { panicked };
+        meaning.map_or(other, |(_, meaning)| meaning).into()
     }
 
     /// The rows to show: steps, and how many others were before each.
@@ -190,7 +254,7 @@ impl Story {
             let _ = writeln!(out, "{}", self.meaning());
         }
         let _ = writeln!(out, "{}; the last steps:", self.facts);
-        let _ = writeln!(out, "CPU | line of your file | what it saw");
+        let _ = writeln!(out, "{} | line of your file | what it saw", self.actor);
         let (rows, after) = self.rows(ROWS);
         for (others, step) in rows {
             if others > 0 {
@@ -213,7 +277,8 @@ impl Story {
     pub fn page(&self, lab: u32, title: &str) -> String {
         let (rows, after) = self.rows(PAGE_ROWS);
         let mut body = String::new();
-        let heads: String = (0..self.cpus).map(|cpu| format!("<th>CPU {cpu}</th>")).collect();
+        let heads: String =
+            (0..self.cpus).map(|cpu| format!("<th>{} {cpu}</th>", self.actor)).collect();
         let span = self.cpus + 1;
         let other = |n: usize| {
             format!("<tr class=o><td></td><td colspan={span}>… {n} steps of other code</td></tr>")
@@ -249,7 +314,7 @@ impl Story {
              <meta name=viewport content=\"width=device-width\">\
              <title>Lab {lab}: {said}</title><style>{STYLE}</style>\
              <h1>Lab {lab}: {title}</h1><p class=v>{said}{at}</p><p>{meaning}</p><p>{facts}. Time runs \
-             downwards; a store is in its CPU's buffer, unseen by others, until it is visible.</p>\
+             downwards; {memory}.</p>\
              <table><thead><tr><th></th>{heads}</tr></thead><tbody>\n{body}\
              <tr><td></td><td colspan={span} class=v>{said}</td></tr></tbody></table></html>\n",
             title = html(title),
@@ -257,6 +322,7 @@ impl Story {
             at = html(&self.at),
             meaning = html(&self.meaning()),
             facts = html(&self.facts),
+            memory = self.memory,
         )
     }
 }
@@ -268,39 +334,6 @@ background:#fff}td,th{padding:.25em .6em;vertical-align:top;border-bottom:1px so
 .change,.refused{border-left-color:#36c}.fence{border-left-color:#a3c}.note{border-left-color:#999;font-style:italic}\
 .v{font-weight:600;color:#b00}code{font-size:13px}@media(prefers-color-scheme:dark){body,th{background:#161616;\
 color:#ddd}td,th{border-color:#333}.v{color:#f77}}";
-
-/// What loom says about the last iteration of a model: its threads take turns.
-#[must_use]
-pub fn of_model(lines: &[String]) -> String {
-    let mut rows = Vec::new();
-    for line in lines {
-        let thread = line.split_once("thread{id=").and_then(|(_, rest)| rest.split_once('}'));
-        let thread = thread.map_or("0", |(id, _)| id);
-        let Some((_, step)) = line.split_once("Atomic::") else { continue };
-        let Some((what, rest)) = step.split_once(" state=Ref<loom::rt::atomic::State>(") else {
-            continue;
-        };
-        let (word, orders) = rest.split_once(')').unwrap_or((rest, ""));
-        let orders: Vec<&str> =
-            orders.split_whitespace().filter_map(|o| Some(o.split_once('=')?.1)).collect();
-        let what = match what {
-            "load" => "loads",
-            "store" => "stores",
-            "rmw" => "locked operation on",
-            _ => continue,
-        };
-        rows.push(format!("{thread:>6} | {what} word {word} ({})", orders.join(", ")));
-    }
-    if rows.is_empty() {
-        return String::new();
-    }
-    let shown = rows.split_off(rows.len().saturating_sub(ROWS));
-    format!(
-        "\nthe last steps of that interleaving, as loom has them (words are numbered as they were made):\n\
-         thread | step\n{}",
-        shown.join("\n")
-    )
-}
 
 fn clipped(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {

@@ -232,6 +232,8 @@ pub mod sim;
 mod sync;
 mod sysmon;
 pub mod system;
+#[cfg(loom)]
+mod told;
 
 pub use census::Place;
 pub use g::{G, Handle, Status};

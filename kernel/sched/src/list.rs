@@ -25,7 +25,9 @@ impl<K: 'static> Link<K> {
     }
 }
 
+/// In models the line of the caller is told (`told`).
 impl<K: Sync + 'static> Link<K> {
+    #[cfg_attr(loom, track_caller)]
     pub(crate) fn load(&self, order: Ordering) -> Option<&'static G<K>> {
         as_g(self.0.load(order))
     }
@@ -34,6 +36,7 @@ impl<K: Sync + 'static> Link<K> {
     ///
     /// # Safety
     /// There is one.
+    #[cfg_attr(loom, track_caller)]
     #[inline(always)]
     pub(crate) unsafe fn load_some(&self, order: Ordering) -> &'static G<K> {
         let g = self.load(order);
@@ -42,12 +45,14 @@ impl<K: Sync + 'static> Link<K> {
         unsafe { g.unwrap_unchecked() }
     }
 
+    #[cfg_attr(loom, track_caller)]
     pub(crate) fn store(&self, g: Option<&'static G<K>>, order: Ordering) {
         self.0.store(as_ptr(g), order);
     }
 
     /// Stores `g` and returns the G that was here before.
     /// SeqCst for `Sched::submit`; on x86 it costs nothing more.
+    #[cfg_attr(loom, track_caller)]
     #[inline(always)]
     pub(crate) fn swap(&self, g: Option<&'static G<K>>) -> Option<&'static G<K>> {
         as_g(self.0.swap(as_ptr(g), SeqCst))
@@ -55,6 +60,7 @@ impl<K: Sync + 'static> Link<K> {
 
     /// Takes the G. Loads before it swaps: an empty link, the common case, costs a
     /// plain load and leaves the cache line shared.
+    #[cfg_attr(loom, track_caller)]
     pub(crate) fn take(&self) -> Option<&'static G<K>> {
         self.load(Relaxed)?;
         self.swap(None)

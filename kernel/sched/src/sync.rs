@@ -15,9 +15,8 @@ pub(crate) use core::{
 };
 
 #[cfg(loom)]
-pub(crate) use loom::{
-    hint::spin_loop,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence},
+pub(crate) use crate::told::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence, spin_loop,
 };
 
 #[cfg(all(feature = "sim", not(loom)))]

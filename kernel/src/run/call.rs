@@ -191,6 +191,7 @@ pub(crate) fn stack_end() -> u64 {
 /// are on.
 #[cold]
 fn find_spare(mut on: OnCpu<'_>) -> Result<OnCpu<'_>, BlockingError> {
+    // lab 6 begin: find_spare
     let mut found = M::take_spare().ok_or(BlockingError::NoMemory);
     if found.is_err() {
         // With interrupts on: it allocates, and may wait. If many Ms are retired, it waits until
@@ -204,6 +205,7 @@ fn find_spare(mut on: OnCpu<'_>) -> Result<OnCpu<'_>, BlockingError> {
     let spare = found.inspect_err(|_| arch::irq::restore(IrqState::ON))?;
     keep(on.cpu(), spare);
     Ok(on)
+    // lab 6 end
 }
 
 /// A G in a call leaves its CPU, and its M with it (Go: handoffp); returns when it runs again.
@@ -232,6 +234,7 @@ pub fn resumed_in_call() {
 /// for a G that an interrupt makes leave; for one that never runs again, in its page fault; and for
 /// one that goes on without its M.
 pub(crate) fn hand_over(cpu: &Cpu, g: &'static G<Task>) {
+    // lab 6 begin: hand_over
     let next = cpu.spare.take().expect("a call runs without a spare M");
     let own = cpu.m();
     own.g.set(Some(g));
@@ -244,6 +247,7 @@ pub(crate) fn hand_over(cpu: &Cpu, g: &'static G<Task>) {
         handed_over(cpu, g, own, next);
     }
     g.enter_call(arch::cpu_index());
+    // lab 6 end
 }
 
 #[cold]
@@ -256,6 +260,7 @@ fn handed_over(cpu: &Cpu, g: &'static G<Task>, own: &M, next: &M) {
 /// has left its own stack and is spare from now on. Here, so that no other switch has to look whether
 /// it goes to a G in a call.
 fn mount(on: OnCpu<'_>, g: &G<Task>) {
+    // lab 6 begin: mount
     let (cpu, own) = (on.cpu(), g.kernel.m.get().expect("the G is in no call"));
     let spare = cpu.m();
     if cpu.slices.attention.has(Attention::TRACED | Attention::SYSTEM) {
@@ -268,14 +273,17 @@ fn mount(on: OnCpu<'_>, g: &G<Task>) {
     spare.set_state(MState::Spare);
     keep(cpu, spare);
     g.exit_call();
+    // lab 6 end
 }
 
 /// Keeps a spare M for this CPU.
 pub(crate) fn keep(cpu: &Cpu, spare: &'static M) {
+    // lab 6 begin: keep
     match cpu.spare.get() {
         None => cpu.spare.set(Some(spare)),
         Some(_) => spare.put_spare(),
     }
+    // lab 6 end
 }
 
 /// Go's way of waiting in a call: the CPU halts and keeps its P. True if the G was readied and

@@ -144,8 +144,10 @@ impl PollDesc {
 
     /// Ends all waits, also future ones, with [`PollError::Closed`] (Go: pollUnblock).
     pub fn close(&self) {
+        // lab 7 begin: close
         let mut edge = self.edge.lock();
         wake(edge.close());
+        // lab 7 end
     }
 
     /// Resets it for the next use: open, with no edge (Go: pollReset).

@@ -275,11 +275,13 @@ impl Slices {
 
     /// Cycles that are left of the slice, or of what is lent of it: half at most.
     fn left(&self, now: u64) -> u64 {
+        // lab 5 begin: left
         let (loan, length) = (self.loan(), self.length());
         match loan.began {
             None => length.saturating_sub(now.wrapping_sub(self.began.get())),
             Some(at) => (length / 2).saturating_sub(loan.given_back + now.wrapping_sub(at)),
         }
+        // lab 5 end
     }
 
     /// Why the running G must leave for another, if it must: its slice is over, or the part that
@@ -287,6 +289,7 @@ impl Slices {
     /// ([`Leaving::Displace`]). `needs_timer` says whether another G waits.
     #[inline(always)]
     pub fn why_to_leave(&self, now: u64, needs_timer: impl FnOnce() -> bool) -> Option<Leaving> {
+        // lab 5 begin: verdict
         if self.is_urgent.get() && self.length() != NEVER {
             // While a loan is under way, an urgent G waits for its end.
             let loan = self.loan();
@@ -304,6 +307,7 @@ impl Slices {
         // which none waits when the timer fires, would set it for a past end at each readying.
         self.begin(now);
         None
+        // lab 5 end
     }
 
     /// The running G leaves for that reason. If it lends its slice, the timer is armed for the loan;
@@ -364,11 +368,13 @@ impl Slices {
     /// armed for a time before both.
     #[inline]
     fn arm_by(&self, at: u64) {
+        // lab 5 begin: arm
         let at = at.min(self.due.get());
         if at < self.armed.get() {
             self.armed.set(at);
             arch::arm_timer(at);
         }
+        // lab 5 end
     }
 
     /// Something is to be done at `at_ns`: arms the timer, unless it is armed for a time before that.
@@ -603,6 +609,7 @@ fn finish(mut on: OnCpu<'_>, now: u64, frame: &Frame, fired: bool, mut displaces
             }
         }
     }
+    // lab 5 begin: rest
     if fired {
         cpu.slices.attention.set(Attention::UNTIMED);
     }
@@ -613,6 +620,7 @@ fn finish(mut on: OnCpu<'_>, now: u64, frame: &Frame, fired: bool, mut displaces
             None => cpu.slices.arm_whole(now),
         }
     }
+    // lab 5 end
     cpu.slices.arm_for_deadlines();
 }
 

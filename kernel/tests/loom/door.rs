@@ -9,6 +9,7 @@ pub mod gref;
 
 use crate::run::permit::Permit;
 use crate::run::sys::IrqLock;
+use crate::run::told::note;
 pub(crate) use crate::run::waiting::deadline_after;
 pub use crate::run::waiting::{Reason, Wait};
 use loom::sync::Notify;
@@ -144,19 +145,24 @@ pub fn this() -> GHandle {
     CURRENT.with(|g| GHandle(g.clone()))
 }
 
+#[track_caller]
 pub fn begin_park(_: Wait) -> GHandle {
+    note("begins to park: from here on it can be readied");
     // Relaxed, as in `sched`: what is waited for must do the ordering.
     CURRENT.with(|g| g.state.store(PARKING, Relaxed));
     this()
 }
 
+#[track_caller]
 pub fn park() {
+    note("parks, unless it was readied");
     CURRENT.with(|g| {
         // A notice of an earlier wait may be there: look again.
         while g.state.compare_exchange(WOKEN, RUNNING, Acquire, Relaxed).is_err() {
             g.notify.wait();
         }
     });
+    note("was readied, and runs again");
 }
 
 /// There are no interrupts in a model.
@@ -186,9 +192,12 @@ pub fn ready_from(_: IrqState, g: GHandle) {
 }
 
 /// Time does not pass while anybody can run: the deadline comes at once.
+#[track_caller]
 pub fn park_until(deadline_ns: u64) -> bool {
     if deadline_ns != u64::MAX {
-        return CURRENT.with(|g| g.state.swap(RUNNING, AcqRel) == WOKEN);
+        let is_readied = CURRENT.with(|g| g.state.swap(RUNNING, AcqRel) == WOKEN);
+        note(if is_readied { "was readied, and runs again" } else { "its deadline has come" });
+        return is_readied;
     }
     // As in `run::proc`.
     loom::sync::atomic::fence(SeqCst);
@@ -233,10 +242,12 @@ pub fn die() -> ! {
     unreachable!("nobody is killed here")
 }
 
+#[track_caller]
 pub fn ready(GHandle(g): GHandle) {
-    if g.state.load(Relaxed) == PARKING
-        && g.state.compare_exchange(PARKING, WOKEN, AcqRel, Relaxed).is_ok()
-    {
+    let is_readied = g.state.load(Relaxed) == PARKING
+        && g.state.compare_exchange(PARKING, WOKEN, AcqRel, Relaxed).is_ok();
+    note(if is_readied { "readies the G" } else { "readies a G that does not wait: nothing" });
+    if is_readied {
         g.notify.notify();
     }
 }

@@ -18,6 +18,8 @@ pub mod record;
 pub(crate) mod sys;
 #[path = "../../src/run/time.rs"]
 pub mod time;
+#[path = "../../sched/src/told.rs"]
+pub(crate) mod told;
 #[path = "../../src/run/waiting.rs"]
 pub mod waiting;
 

@@ -14,7 +14,7 @@
 //! | 20,000 full stacks leave nothing behind | 1,000 |
 //! | two loom models (`two_parkers_and_one_submit`, `a_reader_and_two_writers`) with three preemptions | with two |
 //! | the decisions and arrivals of `sched`, the simulated device and the readers of traces under Miri | the same natively; under Miri `sched`'s lists and the trace's ring |
-//! | every wrong body of the labs, their stubs, references and variants | one wrong body a lab, without the models |
+//! | every wrong body of the labs, their stubs, references and variants | one wrong body a lab, without models and boots (lab 6 only boots) |
 //! | everything else that is marked `ignored` (shapes, seeds, UEFI twins) | the test beside it on the usual machine |
 //!
 //! Host tools are built in the dev profile throughout, like a bare `cargo test`.
@@ -173,7 +173,7 @@ fn simulation() -> Job {
     )
 }
 
-/// One wrong body a lab, by host tests and the simulator; all of them, with the models, in
+/// One wrong body a lab, by host tests and the simulator; all of them, with models and boots, in
 /// `make test-full`.
 fn labs(effort: Effort) -> Job {
     let mut args = vec!["run", "--quiet", "-p", "labs", "--", "check"];

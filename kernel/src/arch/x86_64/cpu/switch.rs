@@ -81,6 +81,7 @@ pub unsafe fn mcall<C, G, const SP: usize, const BOTTOM: usize>(
     // the caller's promise.
     unsafe {
         asm!(
+            // lab 1 begin: leave
             "push rbp",
             "push rbx",
             "call 2f",
@@ -92,6 +93,7 @@ pub unsafe fn mcall<C, G, const SP: usize, const BOTTOM: usize>(
             "mov rsp, [rdi + {bottom}]",
             "jmp rdx",
             ".previous",
+            // lab 1 end
             sp = const SP,
             bottom = const BOTTOM,
             inout("rdi") cpu => _,
@@ -136,7 +138,17 @@ pub unsafe fn mcall_for_good<C, G, const BOTTOM: usize>(
 #[inline(always)]
 pub unsafe fn gogo<G, const SP: usize>(g: &G) -> ! {
     // SAFETY: the caller's promise.
-    unsafe { asm!("mov rsp, [rsi + {}]", "ret", const SP, in("rsi") g, options(noreturn)) }
+    unsafe {
+        asm!(
+            // lab 1 begin: enter
+            "mov rsp, [rsi + {sp}]",
+            "ret",
+            // lab 1 end
+            sp = const SP,
+            in("rsi") g,
+            options(noreturn)
+        )
+    }
 }
 
 /// Where the frames of an M begin on a fresh stack: as if its first function had just been called,
@@ -237,6 +249,7 @@ extern "C" fn keeping() {
 /// 128 bytes can be written, and which nothing else uses.
 #[inline(always)]
 pub unsafe fn prepare<G>(top: usize, entry: extern "C" fn(usize, &'static G) -> !) -> usize {
+    // lab 1 begin: prepare
     // As `mcall` saves it, but that `entry` finds the stack as after a call: aligned, and on top of
     // it the address to return to, which is none. There and at rbp backtraces end.
     const WORD: usize = size_of::<usize>();
@@ -245,6 +258,7 @@ pub unsafe fn prepare<G>(top: usize, entry: extern "C" fn(usize, &'static G) -> 
     // SAFETY: the caller's promise about the highest 128 bytes.
     unsafe { (sp as *mut [usize; 3]).write(words) };
     sp
+    // lab 1 end
 }
 
 #[cfg(test)]
