@@ -96,7 +96,7 @@ use run::preempt::Alarm;
 /// Instants, sleeping and timers. Waits with a deadline are where the waits are.
 pub mod time {
     pub use crate::api::timer::{AfterFunc, Ticker, Timer, after_func};
-    pub use crate::run::time::{Duration, Instant, sleep, sleep_until};
+    pub use crate::run::time::{Duration, Instant, SystemTime, now_utc, sleep, sleep_until};
 }
 
 /// What a program needs: `use runnext::prelude::*`.
