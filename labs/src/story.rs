@@ -90,6 +90,11 @@ const MEANINGS: &[(&str, &str)] = &[
         "Each thread waits, and none is left that could wake another: an edge or a wake-up was lost.",
     ),
     (
+        "a wake-up of the wait before",
+        "The G was readied once more after it had left its wait. That wake-up ends its next wait, of \
+         whatever kind, too early.",
+    ),
+    (
         "maximum number of branches",
         "In this interleaving a loop never ends, or it retries without spin_loop().",
     ),
@@ -144,7 +149,7 @@ impl Story {
         let threads = told["threads"].as_u64();
         let of_seed = || {
             format!(
-                "seed {} ({}, {}), shortened to {}, {}, {}",
+                "Seed {} ({}, {}), shortened to {}, {}, {}",
                 number(&told["seed"]),
                 many(&told["cpus"], "CPU", "CPUs"),
                 many(&told["switches"], "switch", "switches"),
@@ -153,7 +158,7 @@ impl Story {
                 many(&short["switches"], "switch", "switches"),
             )
         };
-        let facts = threads.map_or_else(of_seed, |_| "the first interleaving that fails".into());
+        let facts = threads.map_or_else(of_seed, |_| "The first interleaving that fails".into());
         let memory = match threads {
             None => "a store is in its CPU's buffer, unseen by others, until it is visible",
             Some(_) => "which store a load sees is up to the orders, not to time",
@@ -328,11 +333,11 @@ impl Story {
 }
 
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:80em;margin:2em auto;padding:0 1em;\
-color:#1b1b1b;background:#fff}table{border-collapse:collapse;width:100%}th{text-align:left;position:sticky;top:0;\
+color:#1b1b1b;background:#fff}table{border-collapse:collapse;width:100%;table-layout:fixed}th:first-child{width:2em}th{text-align:left;position:sticky;top:0;\
 background:#fff}td,th{padding:.25em .6em;vertical-align:top;border-bottom:1px solid #ddd}.n,.o{color:#777}\
 .c{border-left:3px solid #5b8}.store{border-left-color:#c90}.visible{border-left-color:#c90;opacity:.75}\
 .change,.refused{border-left-color:#36c}.fence{border-left-color:#a3c}.note{border-left-color:#999;font-style:italic}\
-.v{font-weight:600;color:#b00}code{font-size:13px}@media(prefers-color-scheme:dark){body,th{background:#161616;\
+.v{font-weight:600;color:#b00}code{font-size:13px;overflow-wrap:anywhere}@media(prefers-color-scheme:dark){body,th{background:#161616;\
 color:#ddd}td,th{border-color:#333}.v{color:#f77}}";
 
 fn clipped(text: &str, most: usize) -> String {
