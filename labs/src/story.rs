@@ -94,6 +94,7 @@ const MEANINGS: &[(&str, &str)] = &[
         "The G was readied once more after it had left its wait. That wake-up ends its next wait, of \
          whatever kind, too early.",
     ),
+    ("lost or doubled", "A G was taken by two CPUs, and the other that was in its place by none."),
     (
         "maximum number of branches",
         "In this interleaving a loop never ends, or it retries without spin_loop().",
@@ -349,4 +350,43 @@ fn clipped(text: &str, most: usize) -> String {
 
 fn html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::path::Path;
+
+    fn told(more: &Value) -> Story {
+        let mut told = json!({ "said": "deadlock; threads = 2", "at": "x.rs:1", "steps": [
+            { "cpu": 0, "kind": "note", "said": "parks", "object": "", "calls": [["door.rs", 3]] },
+            { "cpu": 1, "kind": "read", "said": "reads 7", "object": "", "calls": [["g.rs", 9]] },
+            { "cpu": 1, "kind": "note", "said": "readies the G", "object": "", "calls": [] },
+        ]});
+        let fields = more.as_object().into_iter().flatten();
+        fields.for_each(|(key, value)| told[key] = value.clone());
+        Story::new(&told, &Lines::new(Path::new("/nonexistent"), vec![]))
+    }
+
+    #[test]
+    fn a_model_has_threads_and_its_verdict_a_meaning() {
+        let text = told(&json!({ "threads": 2 })).text();
+        let wanted = "The first interleaving that fails; the last steps:\n\
+                      thread | line of your file | what it saw\n  0 | - | parks\n\
+                      \x20   | … 1 steps of other code\n  1 | - | readies the G\n";
+        assert!(text.contains(wanted), "{text}");
+        assert!(text.contains("Each thread waits"), "{text}");
+    }
+
+    #[test]
+    fn the_simulator_has_cpus_and_says_what_it_shortened() {
+        let short = json!({ "seed": 5, "cpus": 2, "gs": 1, "switches": 0 });
+        let story = told(&json!({ "seed": 9, "cpus": 8, "switches": 1, "short": short }));
+        let facts = "Seed 9 (8 CPUs, 1 switch), shortened to 2 CPUs, 1 G, 0 switches; ";
+        assert!(story.text().contains(facts), "{}", story.text());
+        let page = story.page(4, "Stealing");
+        assert!(page.contains("<th>CPU 0</th><th>CPU 1</th>"), "{page}");
+        assert!(page.contains("until it is visible"), "{page}");
+    }
 }
