@@ -90,6 +90,12 @@ const MEANINGS: &[(&str, &str)] = &[
         "Each thread waits, and none is left that could wake another: an edge or a wake-up was lost.",
     ),
     (
+        "a wake-up of the wait before",
+        "The G was readied once more after it had left its wait. That wake-up ends its next wait, of \
+         whatever kind, too early.",
+    ),
+    ("lost or doubled", "A G was taken by two CPUs, and the other that was in its place by none."),
+    (
         "maximum number of branches",
         "In this interleaving a loop never ends, or it retries without spin_loop().",
     ),
@@ -144,7 +150,7 @@ impl Story {
         let threads = told["threads"].as_u64();
         let of_seed = || {
             format!(
-                "seed {} ({}, {}), shortened to {}, {}, {}",
+                "Seed {} ({}, {}), shortened to {}, {}, {}",
                 number(&told["seed"]),
                 many(&told["cpus"], "CPU", "CPUs"),
                 many(&told["switches"], "switch", "switches"),
@@ -153,7 +159,7 @@ impl Story {
                 many(&short["switches"], "switch", "switches"),
             )
         };
-        let facts = threads.map_or_else(of_seed, |_| "the first interleaving that fails".into());
+        let facts = threads.map_or_else(of_seed, |_| "The first interleaving that fails".into());
         let memory = match threads {
             None => "a store is in its CPU's buffer, unseen by others, until it is visible",
             Some(_) => "which store a load sees is up to the orders, not to time",
@@ -328,11 +334,11 @@ impl Story {
 }
 
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:80em;margin:2em auto;padding:0 1em;\
-color:#1b1b1b;background:#fff}table{border-collapse:collapse;width:100%}th{text-align:left;position:sticky;top:0;\
+color:#1b1b1b;background:#fff}table{border-collapse:collapse;width:100%;table-layout:fixed}th:first-child{width:2em}th{text-align:left;position:sticky;top:0;\
 background:#fff}td,th{padding:.25em .6em;vertical-align:top;border-bottom:1px solid #ddd}.n,.o{color:#777}\
 .c{border-left:3px solid #5b8}.store{border-left-color:#c90}.visible{border-left-color:#c90;opacity:.75}\
 .change,.refused{border-left-color:#36c}.fence{border-left-color:#a3c}.note{border-left-color:#999;font-style:italic}\
-.v{font-weight:600;color:#b00}code{font-size:13px}@media(prefers-color-scheme:dark){body,th{background:#161616;\
+.v{font-weight:600;color:#b00}code{font-size:13px;overflow-wrap:anywhere}@media(prefers-color-scheme:dark){body,th{background:#161616;\
 color:#ddd}td,th{border-color:#333}.v{color:#f77}}";
 
 fn clipped(text: &str, most: usize) -> String {
@@ -344,4 +350,43 @@ fn clipped(text: &str, most: usize) -> String {
 
 fn html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::path::Path;
+
+    fn told(more: &Value) -> Story {
+        let mut told = json!({ "said": "deadlock; threads = 2", "at": "x.rs:1", "steps": [
+            { "cpu": 0, "kind": "note", "said": "parks", "object": "", "calls": [["door.rs", 3]] },
+            { "cpu": 1, "kind": "read", "said": "reads 7", "object": "", "calls": [["g.rs", 9]] },
+            { "cpu": 1, "kind": "note", "said": "readies the G", "object": "", "calls": [] },
+        ]});
+        let fields = more.as_object().into_iter().flatten();
+        fields.for_each(|(key, value)| told[key] = value.clone());
+        Story::new(&told, &Lines::new(Path::new("/nonexistent"), vec![]))
+    }
+
+    #[test]
+    fn a_model_has_threads_and_its_verdict_a_meaning() {
+        let text = told(&json!({ "threads": 2 })).text();
+        let wanted = "The first interleaving that fails; the last steps:\n\
+                      thread | line of your file | what it saw\n  0 | - | parks\n\
+                      \x20   | … 1 steps of other code\n  1 | - | readies the G\n";
+        assert!(text.contains(wanted), "{text}");
+        assert!(text.contains("Each thread waits"), "{text}");
+    }
+
+    #[test]
+    fn the_simulator_has_cpus_and_says_what_it_shortened() {
+        let short = json!({ "seed": 5, "cpus": 2, "gs": 1, "switches": 0 });
+        let story = told(&json!({ "seed": 9, "cpus": 8, "switches": 1, "short": short }));
+        let facts = "Seed 9 (8 CPUs, 1 switch), shortened to 2 CPUs, 1 G, 0 switches; ";
+        assert!(story.text().contains(facts), "{}", story.text());
+        let page = story.page(4, "Stealing");
+        assert!(page.contains("<th>CPU 0</th><th>CPU 1</th>"), "{page}");
+        assert!(page.contains("until it is visible"), "{page}");
+    }
 }

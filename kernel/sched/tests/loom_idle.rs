@@ -10,6 +10,8 @@
 mod idle;
 #[path = "../src/sync.rs"]
 mod sync;
+#[path = "../src/told.rs"]
+mod told;
 
 /// The generator is off in the model.
 mod p {
