@@ -223,6 +223,7 @@ static HOOKS: run::hooks::Hooks = run::hooks::Hooks {
     kernel_bug: |what| panic::kernel_bug(what),
     finish_abandoned: fail::finish_abandoned,
     look_for_cycle: deadlock::cycle::find,
+    cpu_is_kept: deadlock::kept::find,
 };
 
 /// Commits a page of a stack, if the address is in one.
