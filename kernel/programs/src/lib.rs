@@ -17,6 +17,7 @@ mod blocking;
 mod deadlock;
 mod disk;
 mod echo;
+mod echo_loop;
 mod fanout;
 mod hello;
 mod hog;
