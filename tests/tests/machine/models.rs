@@ -1,5 +1,5 @@
 //! The programs that show what a document says of threads: where a new G waits, what a shared cache
-//! line does, and what memory takes from Gs.
+//! line does, what memory takes from Gs, and a call into C.
 
 use tests::guest::Boot;
 
@@ -45,5 +45,22 @@ fn upkeep_frees_memory_while_gs_run() {
         let outcome = boot.run();
         outcome.assert_ok();
         outcome.assert_line("1500 of them found their stacks as they were");
+    }
+}
+
+/// Two and more Gs on each CPU are in C at once, and are preempted there: an instruction is a
+/// nanosecond, so each has several slices.
+#[test]
+fn c_code_that_is_preempted_keeps_its_registers() {
+    for cpus in [1, 2] {
+        let boot = Boot::new(format!("c-{cpus}")).app("examples/c").smp(cpus).virtual_time();
+        let outcome = boot.cmdline("program=c").run();
+        outcome.assert_ok();
+        let gs = 3 * cpus;
+        let line = outcome.line(&format!("{gs} of {gs} Gs have the right result from C, after "));
+        let preempted = line.and_then(|line| line.split(' ').rev().nth(1)?.parse::<usize>().ok());
+        assert!(preempted >= Some(2 * gs), "{preempted:?} preemptions\n{outcome}");
+        outcome.assert_line("on the stack of an M: true");
+        outcome.assert_line("C has used 48 KiB of a G's stack: true");
     }
 }
