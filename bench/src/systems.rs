@@ -30,7 +30,7 @@ const ON_ONE: [&str; 5] =
 const ON_FOUR: [&str; 4] = ["contended", "elsewhere=0", "elsewhere=100", "elsewhere=1000"];
 
 #[rustfmt::skip]
-const MEASURES: [Measure; 10] = [
+const MEASURES: [Measure; 12] = [
     Measure { row: "task_bytes", title: "Memory of a G that waits", unit: "bytes", why: [
         "two stacks: a page of its own, and the four pages of its M",
         "one page of stack; the one M is shared",
@@ -79,6 +79,22 @@ const MEASURES: [Measure; 10] = [
         "a spare M takes over with a ring of its own; the next G is stolen from the ring that has left",
         "a spare M takes over CPU and P, with the ring",
     ]},
+    Measure { row: "call_new_m", title: "Start a G that waits in a call, on a new M", unit: "instructions", why: [
+        "its M is made with it, as for any other G",
+        "never: the call stops the G that would count it",
+        "as 1to1: there is no thread yet to be used again",
+        "the spare M that the call leaves behind is made: a stack, mapped",
+        "as shared, with a ring; and a thief reads the ring of each M that waits",
+        "as shared",
+    ]},
+    Measure { row: "call_spare_m", title: "The same, on an M that another call has left", unit: "instructions", why: [
+        "no M is kept, but its stack was used before, and has its pages",
+        "never, as above",
+        "the thread is kept with the record",
+        "from the list of spare Ms: what is saved is the new stack",
+        "as shared, and the rings are read as before",
+        "as shared",
+    ]},
     Measure { row: "locks", title: "Locks of a shared queue for 1,000 yields, 4 CPUs", unit: "locks", why: [
         "two for each yield, of the one list of threads",
         "none: one P has one ring",
@@ -113,6 +129,9 @@ const MEASURES: [Measure; 10] = [
     ]},
 ];
 
+/// The numbers of CPUs of the curves.
+const CPUS: [u32; 4] = [1, 2, 4, 8];
+
 type Measured = Vec<(&'static str, Vec<Figure>)>;
 
 /// Boots all six, prints the table, writes page and picture.
@@ -126,8 +145,14 @@ pub fn compare(ours: &System) -> Result<()> {
         let one = Shape { boot: boot.clone(), ..Shape::counted() };
         let four = Shape { cpus: 4, boot, reading: Reading::Turns, ..Shape::counted() };
         let mut figures = run(ours, &memory, &words(&["waiting_g"]), None, |_| ())?;
+        // In a machine where no M is spare yet, and none is left for the others.
+        figures.extend(run(ours, &one, &words(&["calls=200"]), None, |_| ())?);
         figures.extend(run(ours, &one, &words(&ON_ONE), None, |_| ())?);
         figures.extend(run(ours, &four, &words(&ON_FOUR), None, |_| ())?);
+        for cpus in CPUS {
+            let shape = Shape { cpus, ..four.clone() };
+            figures.extend(run(ours, &shape, &words(&["turns"]), None, |_| ())?);
+        }
         all.push((name, figures));
     }
     print!("{}", table(&all).titled("six scheduling systems"));
@@ -135,7 +160,10 @@ pub fn compare(ours: &System) -> Result<()> {
     fs::write(&path, page(&all)).with_context(|| format!("writing {}", path.display()))?;
     let picture = path.with_extension("svg");
     fs::write(&picture, draw(&all)).with_context(|| format!("writing {}", picture.display()))?;
-    println!("\ndocs/systems.md, docs/systems.svg");
+    let curves = path.with_file_name("systems-cpus.svg");
+    fs::write(&curves, draw_curves(&all))
+        .with_context(|| format!("writing {}", curves.display()))?;
+    println!("\ndocs/systems.md, docs/systems.svg, docs/systems-cpus.svg");
     Ok(())
 }
 
@@ -181,6 +209,7 @@ fn page(all: &Measured) -> String {
              the CPUs fall. `pool` does with a blocked call what `1to1` does: for figures of it \
              in these rows that are above those of `1to1`, or fall as calls are added, no other \
              cause has been found.\n";
+    text += &by_cpus(all);
     for measure in &MEASURES {
         let _ = write!(text, "\n## {}\n\n", measure.title);
         for ((name, figures), why) in all.iter().zip(measure.why) {
@@ -188,6 +217,94 @@ fn page(all: &Measured) -> String {
         }
     }
     text
+}
+
+/// The section with the curves.
+fn by_cpus(all: &Measured) -> String {
+    let head = ["CPUs"].into_iter().chain(NAMES).map(String::from).collect();
+    let line = |cpus: u32| {
+        let cells = all.iter().map(|(_, figures)| cell(figures, &turns_row(cpus)));
+        [cpus.to_string()].into_iter().chain(cells).collect()
+    };
+    let table = Table { head, lines: CPUS.map(line).to_vec() };
+    format!(
+        "\n## With more CPUs\n\n\
+         ![turns by the number of CPUs](systems-cpus.svg)\n\n\
+         Turns that Gs get while each CPU executes a million instructions; four Gs for each CPU work \
+         for some 50 instructions and yield.\n\n{}\n\
+         Counted is what the CPUs that run Gs execute. So `n1` stays where it is, and the others \
+         grow with the CPUs, each from what a switch costs under it. **What this count cannot show** is \
+         why `1to1`, `pool` and `shared` stop growing on hardware: a CPU that waits for the queue's \
+         lock pauses, which costs the emulator nothing, and neither does a cache line that \
+         moves between CPUs. The row of locks above says how often all CPUs must pass the one lock, and \
+         program `falseshare` counts what becomes of such a line.\n",
+        table.to_markdown()
+    )
+}
+
+fn turns_row(cpus: u32) -> String {
+    format!("turns_{cpus}")
+}
+
+/// The curves: both scales are logarithmic, so a straight line upwards is perfect.
+fn draw_curves(all: &Measured) -> String {
+    const LEFT: f64 = 90.0;
+    const RIGHT: f64 = 520.0;
+    const TOP: f64 = 70.0;
+    const BOTTOM: f64 = 360.0;
+    const LINE: f64 = 17.0;
+    let values = || all.iter().flat_map(|(_, f)| CPUS.map(|n| value(f, &turns_row(n)))).flatten();
+    let (least, most) = (values().fold(f64::MAX, f64::min), values().fold(1.0, f64::max));
+    let x = |cpus: f64| LEFT + cpus.log2() / 3.0 * (RIGHT - LEFT);
+    let part = |value: f64| (value / least).ln() / (most / least).ln().max(f64::MIN_POSITIVE);
+    let y = |value: f64| BOTTOM - part(value) * (BOTTOM - TOP);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 660 410\" width=\"660\" height=\"410\">\n\
+         <style>{STYLE}</style>\n<rect class=\"background\" width=\"100%\" height=\"100%\"/>\n\
+         <text class=\"title\" x=\"20\" y=\"32\">Turns while each CPU executes a million instructions</text>\n"
+    );
+    for cpus in CPUS {
+        let at = x(cpus.into());
+        let _ = writeln!(
+            svg,
+            "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{BOTTOM}\"/>\
+             <text class=\"faint middle\" x=\"{at:.1}\" y=\"{}\">{cpus}</text>",
+            BOTTOM + 20.0
+        );
+    }
+    let _ = writeln!(svg, "<text class=\"faint middle\" x=\"305\" y=\"400\">CPUs</text>");
+    let mut names = Vec::new();
+    for (name, figures) in all {
+        let class = if *name == "mpn" { "ours" } else { "go" };
+        let points = CPUS.map(|n| Some((x(n.into()), y(value(figures, &turns_row(n))?))));
+        let points: Vec<_> = points.into_iter().flatten().collect();
+        let path: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let _ = writeln!(svg, "<polyline class=\"{class} curve\" points=\"{}\"/>", path.join(" "));
+        for (x, y) in &points {
+            let _ =
+                writeln!(svg, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>");
+        }
+        let last = cell(figures, &turns_row(CPUS[CPUS.len() - 1]));
+        names.extend(points.last().map(|&(_, y)| (y, format!("{name} {last}"))));
+        let first = points.first().zip(value(figures, &turns_row(1)));
+        if let Some((&(x, y), first)) = first.filter(|_| matches!(*name, "mpn" | "1to1")) {
+            let _ = writeln!(
+                svg,
+                "<text class=\"faint end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                x - 8.0,
+                y + 4.0,
+                number(Some(first))
+            );
+        }
+    }
+    names.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut free = TOP;
+    for (at, name) in names {
+        let at = at.max(free);
+        free = at + LINE;
+        let _ = writeln!(svg, "<text x=\"{}\" y=\"{:.1}\">{name}</text>", RIGHT + 10.0, at + 4.0);
+    }
+    svg + "</svg>\n"
 }
 
 /// Small bar charts, each on a scale of its own that begins at zero.
@@ -245,6 +362,8 @@ fn short(measure: &Measure) -> (&'static str, &'static str) {
         "chan_pingpong" => "Ping-pong",
         "blocking_nop" => "A call that does not block",
         "handoff_p50" => "A call blocks, the next G runs",
+        "call_new_m" => "A G in a call, on a new M",
+        "call_spare_m" => "… on a spare M",
         "locks" => "1,000 yields on 4 CPUs",
         "elsewhere_0" => "A new G runs elsewhere",
         "elsewhere_100" => "… with 100 blocked calls",
@@ -270,6 +389,18 @@ mod tests {
         assert_eq!(lines.count(), MEASURES.len() * NAMES.len());
         assert!(page.contains("- `shared`, 1,234: out of the queue"));
         assert!(page.contains("- `mpn`, —: as shared."));
+    }
+
+    #[test]
+    fn curves_have_a_point_for_each_system_and_number_of_cpus() {
+        let figure =
+            |cpus: u32| Figure { row: turns_row(cpus), value: 1e3 * f64::from(cpus), locked: None };
+        let all: Measured = NAMES.map(|name| (name, CPUS.map(figure).to_vec())).to_vec();
+        let svg = draw_curves(&all);
+        assert_eq!(svg.matches("<circle").count(), NAMES.len() * CPUS.len());
+        assert_eq!(svg.matches("<polyline").count(), NAMES.len());
+        assert!(svg.contains(">mpn 8,000</text>") && !svg.contains("NaN"), "{svg}");
+        assert!(page(&all).contains("| 8 | 8,000 |"), "{}", by_cpus(&all));
     }
 
     #[test]

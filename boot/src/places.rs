@@ -272,8 +272,8 @@ mod tests {
         // This file is a program's, until its folder is called the kernel.
         let program = passed(&own().folded(), text.as_bytes());
         assert_eq!(program.matches("  #1 ").count(), 2, "{program}");
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let kernels = Places { kernel: vec![dir.into()], ..own().folded() };
+        let dir = tool::tree::root().join("boot");
+        let kernels = Places { kernel: vec![dir], ..own().folded() };
         let said = passed(&kernels, text.as_bytes());
         assert_eq!(
             said,

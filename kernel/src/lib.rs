@@ -163,6 +163,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     arch::set_handlers(HANDLERS); //            the entry points of interrupts
     arch::init(handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     run::system::choose(options.system.name); // before a CPU has its P
+    run::system::place(options.place); //       where new Gs wait
     arch::start_cpus(start_cpu); //             the others come up
     drivers::power_button::init(fail::end::power_off_at_once); // a press ends the machine
     drivers::virtio_blk::init(); //             a disk, or none
@@ -240,6 +241,7 @@ static HOOKS: run::hooks::Hooks = run::hooks::Hooks {
     kernel_bug: |what| panic::kernel_bug(what),
     finish_abandoned: fail::finish_abandoned,
     look_for_cycle: deadlock::cycle::find,
+    cpu_is_kept: deadlock::kept::find,
 };
 
 /// Commits a page of a stack, if the address is in one.

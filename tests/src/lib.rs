@@ -42,6 +42,8 @@ pub mod qmp;
 pub mod registers;
 pub mod results;
 pub mod screen;
+#[cfg(test)]
+mod seen;
 pub mod snapshot;
 pub mod soak;
 pub mod stage;

@@ -61,6 +61,8 @@ const WORKLOADS: &[(&str, u64, Workload)] = &[
     ("waiting_g", 500, Own(systems::waiting_g)),
     ("contended", 100_000, Own(systems::contended)),
     ("elsewhere", 0, Own(systems::elsewhere)),
+    ("calls", 200, Own(systems::calls)),
+    ("turns", 40_000, Own(systems::turns)),
     ("vector_to_g", 20_000, Own(slices::vector_to_g)),
     ("displace", 200, Own(slices::displace)),
     ("call_to_g", 200, Own(slices::call_to_g)),

@@ -92,3 +92,51 @@ pub fn elsewhere(calls: u64) {
     GATE.release(calls as usize);
     callers.into_iter().for_each(|g| drop(g.join()));
 }
+
+/// From the start of a G until it waits in a call, once while each such G needs an M that is made
+/// for it, and once while Ms of calls that have ended are spare. Not under a system in which a call
+/// that blocks stops all.
+pub fn calls(calls: u64) {
+    static GATE: Semaphore = Semaphore::new(0);
+    static ALL: WaitGroup = WaitGroup::new();
+    if !system::running().promises.calls_let_others_run {
+        return;
+    }
+    let call = || {
+        blocking(|| {
+            ALL.done();
+            GATE.acquire(1);
+        })
+    };
+    for row in ["call_new_m", "call_spare_m"] {
+        ALL.add(calls as usize);
+        let start = Instant::now();
+        let callers: Vec<_> = (0..calls).map(|_| go(call)).collect();
+        ALL.wait();
+        figure(row, nanoseconds(start.elapsed()) / calls);
+        GATE.release(calls as usize);
+        callers.into_iter().for_each(|g| drop(g.join()));
+    }
+}
+
+/// Four Gs for each CPU work a little and yield: how many turns the machine does while each of its
+/// Ps executes a million instructions. The CPUs take turns, and the clock advances by what all of
+/// them execute together.
+pub fn turns(turns: u64) {
+    static ALL: WaitGroup = WaitGroup::new();
+    let gs = 4 * num_cpus() as u64;
+    ALL.add(gs as usize);
+    let start = Instant::now();
+    for _ in 0..gs {
+        let _detached = go(move || {
+            for _ in 0..turns / gs {
+                (0..50).for_each(|n| _ = core::hint::black_box(n));
+                yield_now();
+            }
+            ALL.done();
+        });
+    }
+    ALL.wait();
+    let by_each = (nanoseconds(start.elapsed()) / gomaxprocs() as u64).max(1);
+    figure(&format!("turns_{}", num_cpus()), turns * 1_000_000 / by_each);
+}

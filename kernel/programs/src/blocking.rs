@@ -5,7 +5,9 @@
 //! fixed number of threads: every thread waits for a lock in a call, and the G that holds the
 //! lock has no thread to run on; here a spare M takes the P, and the scene ends. The third
 //! measures how long a P is without work when its G's call begins to wait. Boot it with
-//! `handoff=sysmon` to compare Go's monitor, which must guess that a call waits.
+//! `handoff=sysmon` to compare Go's monitor, which must guess that a call waits; and with
+//! `handoff=never -- trap` to fall into the trap, where the deadlock report names the G that has no
+//! thread.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,6 +17,9 @@ use runnext::sync::{Mutex, Semaphore};
 runnext::main!(blocking, main);
 
 fn main() {
+    if args().first().is_some_and(|word| word == "trap") {
+        return the_trap();
+    }
     a_hundred_calls();
     the_trap();
     the_gap();

@@ -6,6 +6,8 @@
 //! G; that is all of it. At the end the program prints how many interrupts that took, and
 //! whether bytes were lost.
 //!
+//! [`echo_loop`](crate::echo_loop) does the same without a call that waits.
+//!
 //! `program=echo -- hogs` keeps every CPU busy meanwhile: typing still works.
 
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +20,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 fn main() {
     STOP.store(false, Ordering::Relaxed); // the program may have run before
+    let before = switches();
     let hogs: Vec<_> = match args().first().map(String::as_str) {
         Some("hogs") => (0..num_cpus()).map(|_| go(hog)).collect(),
         _ => Vec::new(),
@@ -31,6 +34,12 @@ fn main() {
     hogs.into_iter().for_each(|hog| hog.join().expect("a hog does not panic"));
     let InputStats { interrupts, bytes, overruns, garbled, .. } = console::input_stats();
     println!("{bytes} bytes in {interrupts} interrupts, {overruns} overruns, {garbled} garbled");
+    println!("{} switches", switches() - before);
+}
+
+/// How often all CPUs together have switched to a G.
+pub(crate) fn switches() -> u64 {
+    stats().cpus.iter().map(|cpu| cpu.switches).sum()
 }
 
 fn echo() -> Result<(), console::InputError> {

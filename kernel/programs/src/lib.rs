@@ -17,17 +17,21 @@ mod blocking;
 mod deadlock;
 mod disk;
 mod echo;
+mod echo_loop;
+mod false_share;
 mod fanout;
 mod hello;
 mod hog;
 mod million;
 mod pingpong;
 mod pipeline;
+mod placing;
 mod primes;
 mod shell;
 mod skynet;
 mod tickets;
 mod tour;
+mod upkeep;
 
 #[cfg(not(target_os = "none"))]
 pub use shell::hostile;

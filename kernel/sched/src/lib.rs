@@ -229,6 +229,7 @@ mod proc;
 mod runq;
 #[cfg(feature = "sim")]
 pub mod sim;
+mod start;
 mod sync;
 mod sysmon;
 pub mod system;
@@ -241,6 +242,7 @@ pub use list::{Inbox, List};
 pub use p::{P, PSlot, Random, Slice};
 pub use proc::Order;
 pub use runq::{Owner, RunQueue, Unrotated};
+pub use start::StartPlace;
 pub use sysmon::Sysmon;
 
 use idle::{Idle, PMask};
@@ -392,6 +394,7 @@ pub struct Sched<K: 'static> {
     acquired: AtomicUsize,
     limit: AtomicUsize,
     order: AtomicU32,
+    start_place: AtomicU32,
     // Written when a P parks or is woken, by the protocol in `idle`; read by every submit.
     idle: Lines<Idle>,
     // Written when a P begins to run a G without a timer, by the protocol in `proc`.
@@ -430,6 +433,7 @@ impl<K: Sync + 'static> Sched<K> {
                 acquired: AtomicUsize::new(0),
                 limit: AtomicUsize::new(slots.len()),
                 order: AtomicU32::new(Order::Go as u32),
+                start_place: AtomicU32::new(StartPlace::Here as u32),
                 idle: Lines(Idle::new()),
                 untimed: Lines(PMask::new()),
                 global: Lines(GlobalQueue::new()),

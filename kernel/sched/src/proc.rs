@@ -329,7 +329,7 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// Puts a G into the inbox of that CPU (essay, "The inbox").
-    fn send_to_inbox(&self, to: usize, g: &'static G<K>) -> Wake {
+    pub(crate) fn send_to_inbox(&self, to: usize, g: &'static G<K>) -> Wake {
         if self.slots[to].inbox.push(g) { Wake::Cpu(to) } else { Wake::Nobody }
     }
 

@@ -6,7 +6,7 @@ mod common;
 use common::{exit, expired, find, g, machine, names, park, parked, seeded, two};
 use sched::{
     G, GLOBAL_BATCH_MAX, GLOBAL_CHECK_EVERY, MAX_P, Next, Order, Owner, P, PSlot, RUNQ_CAPACITY,
-    RUNQ_HALF, Run, Sched, Slice, Status, Wake, system::MRing,
+    RUNQ_HALF, Run, Sched, Slice, StartPlace, Status, Wake, system::MRing,
 };
 
 type Named = Run<u32>;
@@ -18,6 +18,43 @@ fn newest_runs_first_and_the_rest_in_order() {
         assert_eq!(sched.start(&mut ps[0], g(i), None), Wake::Nobody);
     }
     assert_eq!(names(sched, &mut ps[0]), [4, 0, 1, 2, 3]);
+}
+
+#[test]
+fn new_gs_wait_here_or_behind_all_others_or_at_another_p() {
+    let order = |place| {
+        let (sched, mut ps) = machine(2);
+        sched.set_start_place(place);
+        let wakes: Vec<_> = (0..4).map(|i| sched.start_asking(&mut ps[0], g(i), None)).collect();
+        let own = names(sched, &mut ps[0]);
+        (own, names(sched, &mut ps[1]), sched.counts().global, wakes)
+    };
+    let (own, other, ..) = order(StartPlace::Here);
+    assert_eq!((own, other), (vec![3, 0, 1, 2], vec![]));
+    let (own, other, ..) = order(StartPlace::Queue);
+    assert_eq!((own, other), (vec![0, 1, 2, 3], vec![]), "first come, first served");
+    let (own, other, _, wakes) = order(StartPlace::Other);
+    assert_eq!((own, other), (vec![], vec![0, 1, 2, 3]));
+    assert_eq!(wakes[0], Wake::Cpu(1), "it is told of the first");
+}
+
+#[test]
+fn a_pinned_g_starts_where_it_is_pinned_wherever_others_do() {
+    for place in [StartPlace::Queue, StartPlace::Other] {
+        let (sched, mut ps) = machine(2);
+        sched.set_start_place(place);
+        let _ = sched.start_asking(&mut ps[0], g(7), Some(0));
+        assert_eq!((sched.counts().global, names(sched, &mut ps[1])), (0, vec![]));
+        assert_eq!(names(sched, &mut ps[0]), [7]);
+    }
+}
+
+#[test]
+fn with_one_p_there_is_no_other_place() {
+    let (sched, mut ps) = machine(1);
+    sched.set_start_place(StartPlace::Other);
+    (0..3).for_each(|i| _ = sched.start_asking(&mut ps[0], g(i), None));
+    assert_eq!(names(sched, &mut ps[0]), [2, 0, 1]);
 }
 
 #[test]

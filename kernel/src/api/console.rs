@@ -12,7 +12,7 @@
 
 pub(crate) mod line;
 
-use super::sync::{LockError, Mutex, MutexGuard};
+use super::sync::{LockError, LockResult, Mutex, MutexGuard};
 use crate::drivers::log;
 use crate::drivers::serial::input::INPUT;
 use crate::print;
@@ -60,6 +60,36 @@ pub fn read(buffer: &mut [u8]) -> Result<usize, InputError> {
 /// As [`read`], until `limit` at most; then the error is [`InputError::TimedOut`].
 pub fn read_until<'l>(buffer: &mut [u8], limit: impl Into<Limit<'l>>) -> Result<usize, InputError> {
     limit.into().during(|deadline_ns| read_by(buffer, Some(deadline_ns)))
+}
+
+/// As [`read`], without waiting: if nothing has been typed, or another G reads, the error is
+/// [`InputError::WouldBlock`], as from a descriptor of Unix that is set to non-blocking. For a G
+/// that serves several sources by turns, with [`wait_ready`] where none of them has anything; a G
+/// for each source that simply waits needs neither (compare the programs `echo` and `echoloop`).
+///
+/// ```
+/// use runnext::console::{self, InputError};
+/// // In a test there is no serial port.
+/// assert_eq!(console::try_read(&mut [0; 80]), Err(InputError::NoPort));
+/// ```
+pub fn try_read(buffer: &mut [u8]) -> Result<usize, InputError> {
+    let _turn = turn(EDITOR.try_lock(), InputError::WouldBlock)?;
+    INPUT.try_read(buffer)
+}
+
+/// Waits until [`try_read`] would give a byte, until `limit` at most; then the error is
+/// [`InputError::TimedOut`]. Another G may take the byte first.
+///
+/// ```
+/// use runnext::console::{self, InputError};
+/// use runnext::prelude::*;
+/// assert_eq!(console::wait_ready(Duration::from_millis(5)), Err(InputError::NoPort));
+/// ```
+pub fn wait_ready<'l>(limit: impl Into<Limit<'l>>) -> Result<(), InputError> {
+    limit.into().during(|deadline_ns| {
+        let _turn = take_turn(Some(deadline_ns))?;
+        INPUT.wait_for_byte(Some(deadline_ns))
+    })
 }
 
 /// Waits for a line, echoing what is typed. Return and line feed end a line, both together end one.
@@ -169,11 +199,19 @@ fn read_by(buffer: &mut [u8], deadline_ns: Option<u64>) -> Result<usize, InputEr
     INPUT.read(buffer, deadline_ns)
 }
 
-/// Waits until no other reader is served. One that panicked leaves the editor in a usable state.
+/// Waits until no other reader is served.
 fn take_turn(deadline_ns: Option<u64>) -> Result<MutexGuard<'static, Editor>, InputError> {
-    EDITOR.lock_by(deadline_ns).or_else(|error| match error {
+    turn(EDITOR.lock_by(deadline_ns), InputError::TimedOut)
+}
+
+/// The turn to read, if it was free. A reader that panicked leaves the editor in a usable state.
+fn turn(
+    taken: LockResult<MutexGuard<'static, Editor>>,
+    if_held: InputError,
+) -> Result<MutexGuard<'static, Editor>, InputError> {
+    taken.or_else(|error| match error {
         LockError::Poisoned(editor) => Ok(editor),
         LockError::Abandoned => Err(InputError::Abandoned),
-        LockError::Held => Err(InputError::TimedOut),
+        LockError::Held => Err(if_held),
     })
 }

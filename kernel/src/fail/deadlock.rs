@@ -2,7 +2,7 @@
 //!
 //! As in Go, this is a fatal error of the program: the booted program takes the machine with it
 //! ([`super::end::EXIT_DEADLOCK`]), a started one ends with [`Ended::Deadlock`]. It is found in
-//! three ways. Nothing is counted where Gs wait, and no timer ticks for any of them.
+//! four ways. Nothing is counted where Gs wait, and no timer ticks for any of them.
 //!
 //! - **The machine is idle** (Go: checkdead): a CPU that finds nothing to run, and sees that no
 //!   other P runs a G, scans all Gs before it halts ([`on_all_idle`]).
@@ -10,6 +10,8 @@
 //!   the other, a second apart ([`watch()`]).
 //! - **A few Gs wait in a ring** for locks and joins while others run: the last G of the ring finds
 //!   it ([`cycle`]).
+//! - **Calls that wait keep all CPUs**, which takes `handoff=never`: the last of them finds it
+//!   ([`kept`]).
 //!
 //! # What counts as a deadlock
 //!
@@ -60,6 +62,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cycle;
+pub mod kept;
 mod ring;
 
 use super::end::EXIT_DEADLOCK;

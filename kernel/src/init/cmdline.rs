@@ -21,8 +21,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::str::FromStr;
 use log::LevelFilter;
-use sched::Order;
 use sched::system::{About, mpn};
+use sched::{Order, StartPlace};
 
 /// Bytes of one source that are read.
 pub const MAX_LENGTH: usize = 4096;
@@ -141,6 +141,10 @@ options! {
     "order" order: Order = Order::Go, {
         "go" => Order::Go, "steal-first" => Order::StealBeforeGlobal,
         "poller-first" => Order::PollerFirst, "poller-last" => Order::PollerLast
+    }
+    /// Where a new G waits for its first turn.
+    "place" place: StartPlace = StartPlace::Here, {
+        "here" => StartPlace::Here, "queue" => StartPlace::Queue, "other" => StartPlace::Other
     }
     /// The scheduling system.
     "system" system: &'static About = &mpn::ABOUT, {

@@ -66,6 +66,8 @@ pub struct Hooks {
     pub finish_abandoned: fn(&'static G<Task>, Option<JoinError>),
     /// A G waits for a lock: looks for a cycle of such waits.
     pub look_for_cycle: fn(bool),
+    /// With `handoff=never`: this CPU halts for a call that waits; perhaps all do, for ever.
+    pub cpu_is_kept: fn(),
 }
 
 /// A scan of all Gs, which have run for so many cycles.

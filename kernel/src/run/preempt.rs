@@ -155,7 +155,7 @@ impl Attention {
     pub const CHAOS: u32 = 1 << 4;
     /// Full accounting is on (`account`).
     pub const ACCOUNT: u32 = 1 << 5;
-    /// A system runs that has other Ms than Go (`system`). For ever.
+    /// A system runs that has other Ms than Go, or new Gs wait elsewhere (`system`). For ever.
     pub const SYSTEM: u32 = 1 << 6;
     /// In [`Slices::at_rest`]: this CPU is not watched, and asks its watchdog when it has found a G.
     pub const WATCHDOG: u32 = 1;

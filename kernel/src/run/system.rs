@@ -8,7 +8,7 @@
 //!   stay together when the G has ended; under `1to1` both are freed.
 //! - **Rings of Ms** (`distributed`): where the M of a CPU changes, so does the ring of its P.
 //!
-//! Under all but `mpn` and `n1`, [`Attention::SYSTEM`] is set on every CPU. It sends spawn and
+//! Under all but `mpn` and `n1`, and with `place=`, [`Attention::SYSTEM`] is set on every CPU. It sends spawn and
 //! hand-over to slow paths, which call this module, and `sched` for its queues. So M:P:N pays
 //! nothing.
 
@@ -20,7 +20,7 @@ use super::{Cpu, Handoff, Leaving, OnCpu, SCHED, Work, all_slices, call, mcall_f
 use crate::arch;
 use alloc::vec::Vec;
 use sched::system::{self, MRing};
-use sched::{G, Owner};
+use sched::{G, Owner, StartPlace};
 use spin::Once;
 
 pub use sched::system::{About, Here, OwnM, Places, Promises, Queued, Ready, Rules, System, Why};
@@ -93,6 +93,11 @@ pub fn choose(name: &str) {
     }
 }
 
+/// Chooses where new Gs wait, under a system that has Go's queues; before any is started.
+pub fn place(place: StartPlace) {
+    SCHED.set_start_place(place);
+}
+
 /// Where its Gs wait, if not as in Go.
 pub(crate) fn places() -> Option<&'static dyn Places<Task>> {
     CHOSEN.get()?.places
@@ -109,10 +114,12 @@ pub fn running() -> &'static About {
     CHOSEN.get().map_or(&system::mpn::ABOUT, |chosen| chosen.about)
 }
 
-/// Sets the attention bit of all CPUs, if the system needs it; after the CPUs are known.
+/// Sets the attention bit of all CPUs, if the system or the place of new Gs needs it; after the CPUs
+/// are known.
 pub(crate) fn init() {
     let rules = running().rules;
-    if places().is_some() || rules.m != OwnM::InCalls || rules.rings_of_ms {
+    let starts_elsewhere = SCHED.start_place() != StartPlace::Here;
+    if starts_elsewhere || places().is_some() || rules.m != OwnM::InCalls || rules.rings_of_ms {
         all_slices().for_each(|slices| slices.attention.set(Attention::SYSTEM));
     }
 }

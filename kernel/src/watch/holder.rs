@@ -18,7 +18,7 @@ use crate::mem::stack::slot;
 use crate::run::roster::{is_gone, name_of, record};
 use crate::run::task::{GHandle, Task};
 use crate::run::waiting::{Reason, Wait};
-use crate::run::{Instance, WORKER_WORD, running, worker_in};
+use crate::run::{Instance, WORKER_WORD, running, running_on, worker_in};
 use crate::wait::held;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::fence;
@@ -168,6 +168,17 @@ impl WaitingG {
         let is_granted = core::ptr::eq(self.0, next) && wait.reason != Reason::Join;
         let ends = wait.is_limited || is_granted || self.0.kernel.ends_when_woken(self.0.id());
         (!ends).then(|| (seen.stamp(), WaitingG(next)))
+    }
+
+    /// The G that keeps that CPU: it waits in a call, and the CPU halts for it (`handoff=never`).
+    pub fn that_keeps(cpu: usize) -> Option<Self> {
+        let waits = |g: &&G<Task>| g.kernel.m.get().is_some() && g.status() == Status::Parking;
+        running_on(cpu).filter(waits).map(WaitingG)
+    }
+
+    /// Its wait, after a stamp that is the same only for the same wait, if it waits.
+    pub fn wait(self) -> Option<(u64, Wait)> {
+        Seen::of(self.0).map(|seen| (seen.stamp(), Wait::unpack(seen.waiting)))
     }
 
     pub fn program(self) -> &'static Instance {

@@ -1,7 +1,8 @@
 //! Checks how large stacks are: `program=stacks`.
 //!
 //! `stacks` has the checks for the sizes without a boot word; `deepmain` asks for more in
-//! [`runnext::main!`]; `bootword <KiB>` uses that much in a plain G.
+//! [`runnext::main!`]; `bootword <KiB>` uses that much in a plain G; `deepstack <MiB>` uses that much
+//! in a G with the largest stack, twice.
 
 use crate::check::{self, checks};
 use core::hint::black_box;
@@ -12,6 +13,7 @@ use runnext::sync::Semaphore;
 runnext::main!(stacks, main);
 runnext::main!(deepmain, deep_main, stack = 64 << 20);
 runnext::main!(bootword, boot_word);
+runnext::main!(deepstack, deep_stack);
 
 fn main() {
     // Main's own stack: the checks run on others.
@@ -53,8 +55,10 @@ fn a_stack_of_1_gib_has_64_mib_when_they_are_touched() {
 }
 
 fn more_than_1_gib_is_refused() {
-    let error = Go::new().stack_size((1 << 30) + 1).spawn(|| ()).err();
-    assert_eq!(error, Some(SpawnError::StackTooLarge));
+    for size in [(1 << 30) + 1, 1 << 31, 1 << 40, 1 << 63, usize::MAX - 4096, usize::MAX] {
+        let error = Go::new().stack_size(size).spawn(|| ()).err();
+        assert_eq!(error, Some(SpawnError::StackTooLarge), "{size:#x}");
+    }
 }
 
 fn an_overflow_ends_its_g_only() {
@@ -99,4 +103,25 @@ fn boot_word() {
     // One G after another on the same stack.
     (0..100).for_each(|_| assert_eq!(go(move || dive(kib)).join(), Ok(kib)));
     println!("BOOTWORD {kib}");
+}
+
+/// What a deep recursion has touched is free again when its G has ended. Page tables are not: they
+/// stay with the addresses, a page of them for 2 MiB of stack, and the next G there needs no more.
+fn deep_stack() {
+    let mib: usize = args().first().and_then(|word| word.parse().ok()).expect("a number of MiB");
+    let stats = || runnext::internals::mem::stats();
+    let before = stats().frames.free;
+    let mut kept = [0; 2];
+    for kept in &mut kept {
+        let trimmed = stats().stacks.trimmed_pages;
+        let large = Go::new().stack_size(1 << 30);
+        let g = large.spawn(move || dive(mib << 10)).expect("there are addresses");
+        assert_eq!(g.join(), Ok(mib << 10));
+        // An M unmaps the pages when it comes by; all of them, and then counts them.
+        check::wait_until(|| stats().stacks.trimmed_pages >= trimmed + mib * 256);
+        *kept = before.saturating_sub(stats().frames.free);
+    }
+    println!("DEEP {mib} MiB, {kept:?} pages kept");
+    assert!(kept[0] < mib / 2 + 64, "more than page tables was kept: {kept:?}");
+    assert!(kept[1] <= kept[0] + 16, "the second G has taken more tables: {kept:?}");
 }

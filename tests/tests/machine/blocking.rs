@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use tests::expect;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
 
@@ -66,4 +67,37 @@ fn a_handoff_by_the_monitor_takes_what_it_takes_in_go() {
 fn without_a_handoff_others_wait_for_the_end_of_the_call() {
     let [shortest, _, _] = gaps("never");
     assert!(shortest >= 50_000_000, "{shortest} ns");
+}
+
+/// The trap: each call waits for a lock, and the G that holds it finds no M, as they keep all Ps.
+#[test]
+fn calls_that_keep_all_ps_are_reported_with_the_g_that_has_no_m() {
+    for (cpus, words, told) in [
+        (4, "handoff=never", "fatal error: 4 Ms wait in calls, which keep all Ps - deadlock!"),
+        (
+            1,
+            "handoff=never",
+            "fatal error: an M waits in a call, which keeps the only P - deadlock!",
+        ),
+        (4, "system=n1", "fatal error: an M waits in a call, which keeps the only P - deadlock!"),
+    ] {
+        let name = format!("trap-{cpus}-{}", words.replace('=', "-"));
+        let cmdline = format!("program=blocking {words} -- trap");
+        let outcome = Boot::new(name).smp(cpus).cmdline(&cmdline).run();
+        outcome.assert_code(expect::CODE_DEADLOCK);
+        outcome.assert_line(told);
+        outcome.assert_line("[sync.Mutex.Lock]: at 0x");
+        outcome.assert_line("goroutine 1 holds the lock, is runnable and has no M");
+    }
+}
+
+#[test]
+fn the_trap_is_none_where_a_spare_m_takes_over() {
+    for words in ["handoff=immediate", "handoff=sysmon"] {
+        let name = format!("no-trap-{}", words.replace('=', "-"));
+        let boot = Boot::new(name).smp(4).cmdline(&format!("program=blocking {words} -- trap"));
+        let outcome = boot.run();
+        outcome.assert_ok();
+        outcome.assert_line("no deadlock: each had it once (8)");
+    }
 }

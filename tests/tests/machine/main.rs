@@ -27,6 +27,7 @@ mod guardian;
 mod harness;
 mod hostile;
 mod memory;
+mod models;
 mod newer;
 mod order;
 mod overflow;

@@ -126,6 +126,25 @@ mod sizes {
     }
 
     #[test]
+    fn what_a_deep_stack_has_used_is_free_again() {
+        deep_stack(64, "512M");
+    }
+
+    #[test]
+    #[ignore = "make test-full"]
+    fn seven_hundred_mebibytes_of_stack_are_used_and_free_again() {
+        deep_stack(700, "2G");
+    }
+
+    #[track_caller]
+    fn deep_stack(mib: usize, mem: &str) {
+        let boot = Boot::guest(format!("deepstack-{mib}")).smp(2).mem(mem).limit(300);
+        let outcome = boot.cmdline(&format!("program=deepstack -- {mib}")).run();
+        outcome.assert_ok();
+        outcome.assert_line(&format!("DEEP {mib} MiB, "));
+    }
+
+    #[test]
     fn a_bad_boot_word_is_named() {
         let boot = Boot::guest("stacks-bad-word").smp(1);
         let outcome = boot.cmdline("program=bootword stack=2G -- 56").run();

@@ -18,6 +18,26 @@ fn lines_that_are_typed_come_back() {
     outcome.assert_line(" 0 overruns, 0 garbled");
 }
 
+/// The same service by a G that waits and by an event loop.
+#[test]
+fn an_event_loop_answers_as_the_g_that_waits_does() {
+    let answers = ["echo", "echoloop"].map(|program| {
+        let boot = Boot::new(format!("twin-{program}")).smp(2);
+        let outcome = boot
+            .cmdline(&format!("program={program}"))
+            .typed_after("type a line", "hello\r")
+            .typed_after("hello (5 bytes)", "two\x7f\x7fen\r\n")
+            .typed_after("ten (3 bytes)", "exit\r")
+            .run();
+        outcome.assert_ok();
+        outcome.assert_line(" switches");
+        let answers = outcome.lines.iter().filter(|line| line.ends_with(" bytes)"));
+        answers.cloned().collect::<Vec<_>>()
+    });
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[0], ["hello (5 bytes)", "ten (3 bytes)"]);
+}
+
 #[test]
 fn ctrl_d_ends_it_although_every_cpu_has_a_hog() {
     let outcome = echo("echo-hogs", "-- hogs")

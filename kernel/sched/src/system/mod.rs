@@ -41,12 +41,12 @@ pub mod shared;
 pub use rings::MRing;
 pub(crate) use rings::Rings;
 
-use crate::g::{G, GUIDED};
+use crate::Sched;
+use crate::g::G;
 use crate::p::{Marks, P, PSlot, Slice};
 use crate::proc::Found;
 use crate::runq::Owner;
-use crate::sync::{AtomicU64, Relaxed, Release, fence};
-use crate::{Sched, Wake};
+use crate::sync::{AtomicU64, Relaxed};
 
 /// The six, in the order in which each mends what the one before lacks.
 #[must_use]
@@ -259,23 +259,6 @@ impl<K: Sync + 'static> Sched<K> {
     #[must_use]
     pub fn lock_spins(&self) -> u64 {
         self.global.lock.spins.load(Relaxed)
-    }
-
-    /// As [`Sched::start`], under any system.
-    ///
-    /// # Panics
-    /// As there.
-    #[cold]
-    pub fn start_asking(&self, p: &mut P<K>, g: &'static G<K>, pin: Option<usize>) -> Wake {
-        if p.places.is_none() {
-            return self.start(p, g, pin);
-        }
-        assert!(pin.is_none_or(|cpu| cpu < self.slots.len()), "bad pin");
-        g.id.store(self.next_id.fetch_add(1, Relaxed) + 1, Relaxed);
-        g.home.store(pin.map_or(GUIDED, |cpu| cpu as u32 + 1), Relaxed);
-        fence(Release); // as in `start`
-        g.start();
-        self.submit(p, g, true)
     }
 
     /// Puts a runnable G, which is guided, where its system says.

@@ -65,6 +65,7 @@ text_enum! {
         NoInterrupt => "the serial port's interrupt cannot reach a CPU",
         Gone => "the serial port does not answer any more",
         TimedOut => "nothing was typed in time",
+        WouldBlock => "nothing has been typed yet",
         Busy => "another G reads the serial port",
         /// Its part of the line is lost, and so is the turn.
         Abandoned => "a G was abandoned while it read the serial port",
@@ -161,12 +162,33 @@ impl<B: Backend> Input<B> {
             if taken > 0 || buffer.is_empty() {
                 return Ok(taken);
             }
-            self.desc.wait(deadline_ns).map_err(|error| match error {
-                PollError::TimedOut => InputError::TimedOut,
-                PollError::Busy => InputError::Busy,
-                PollError::Closed => InputError::Gone,
-            })?;
+            self.wait(deadline_ns)?;
         }
+    }
+
+    /// Takes the bytes that are there, without waiting for any.
+    pub fn try_read(&self, buffer: &mut [u8]) -> Result<usize, InputError> {
+        match self.pop(buffer)? {
+            0 if !buffer.is_empty() => Err(InputError::WouldBlock),
+            taken => Ok(taken),
+        }
+    }
+
+    /// Waits, until `deadline_ns` at most, until a byte can be read; none is taken.
+    pub fn wait_for_byte(&self, deadline_ns: Option<u64>) -> Result<(), InputError> {
+        while self.ring.get().is_none_or(ArrayQueue::is_empty) {
+            self.pop(&mut [])?; // is there a port?
+            self.wait(deadline_ns)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&self, deadline_ns: Option<u64>) -> Result<(), InputError> {
+        self.desc.wait(deadline_ns).map_err(|error| match error {
+            PollError::TimedOut => InputError::TimedOut,
+            PollError::Busy => InputError::Busy,
+            PollError::Closed => InputError::Gone,
+        })
     }
 
     fn pop(&self, buffer: &mut [u8]) -> Result<usize, InputError> {

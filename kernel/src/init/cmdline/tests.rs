@@ -54,6 +54,16 @@ fn every_value_that_the_table_names_is_taken() {
 }
 
 #[test]
+fn new_gs_wait_in_one_of_three_places() {
+    let place = |word: &str| parse(format!("place={word}")).place;
+    assert_eq!(["here", "queue", "other"].map(place), {
+        use sched::StartPlace::{Here, Other, Queue};
+        [Here, Queue, Other]
+    });
+    assert_eq!(warnings("place=there").len(), 1);
+}
+
+#[test]
 fn orders_are_named_by_where_they_look_first_or_last() {
     let order = |word: &str| parse(format!("order={word}")).order;
     assert_eq!(order("poller-first"), Order::PollerFirst);

@@ -311,6 +311,26 @@ fn without_a_port_reading_is_an_error() {
 }
 
 #[test]
+fn reading_without_waiting_gives_what_is_there_or_an_error() {
+    let (port, input) = open();
+    let mut buffer = [0; 4];
+    assert_eq!(input.try_read(&mut buffer), Err(InputError::WouldBlock));
+    assert_eq!(input.wait_for_byte(Some(0)), Err(InputError::TimedOut));
+    assert_eq!(input.try_read(&mut []), Ok(0), "no byte is wanted");
+    receive(&port, b"typed");
+    assert!(port.interrupt(&input, &mut 0));
+    assert_eq!(input.wait_for_byte(Some(0)), Ok(()));
+    assert_eq!(input.wait_for_byte(Some(0)), Ok(()), "none was taken");
+    assert_eq!((input.try_read(&mut buffer), &buffer), (Ok(4), b"type"));
+    assert_eq!((input.try_read(&mut buffer), buffer[0]), (Ok(1), b'd'));
+    assert_eq!(input.try_read(&mut buffer), Err(InputError::WouldBlock));
+    assert_eq!(input.wait_for_byte(Some(0)), Err(InputError::TimedOut), "what came was taken");
+    let none = Input::<Port>::closed();
+    assert_eq!(none.try_read(&mut buffer), Err(InputError::NoPort));
+    assert_eq!(none.wait_for_byte(None), Err(InputError::NoPort));
+}
+
+#[test]
 fn a_reader_that_waits_gets_what_comes() {
     let (port, input) = open();
     let input: &'static Input<Port> = Box::leak(Box::new(input));
