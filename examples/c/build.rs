@@ -4,11 +4,11 @@
 //!   under the usual ABI. Here the frame of a preemption is written there, on the stack of the G.
 //! - `-mgeneral-regs-only`: Gs have no vector registers. A switch does not save any, so C code that
 //!   used them would find those of another G. (No floating point either, as in the Rust code.)
-//! - `-mcmodel=kernel`, `-fno-pic`, `-fno-pie`: code and data are in the highest 2 GiB of addresses,
-//!   at fixed places.
+//! - `-mcmodel=kernel`, `-fno-pic`, `-fno-pie`: code and data are in the highest 2 GiB of
+//!   addresses, at fixed places.
 //! - `-ffreestanding`: no C library; `memcpy` and `memset` are those of Rust's runtime.
-//! - `-fstack-clash-protection`: a large frame touches each of its pages in order, as Rust code does.
-//!   So it cannot step over the closed pages at the end of a stack, and a full stack is noticed.
+//! - `-fstack-clash-protection`: a large frame touches each of its pages in order, as Rust code
+//!   does. So it cannot step over the closed pages at the end of a stack, and a full stack is noticed.
 //! - `-fasynchronous-unwind-tables`: a G whose stack is full in C unwinds through its frames.
 //! - `-fno-omit-frame-pointer`: backtraces walk frame pointers.
 

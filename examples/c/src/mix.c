@@ -3,9 +3,9 @@
 
 static uint64_t rotate(uint64_t word, int by) { return word << by | word >> (64 - by); }
 
-/* Sixteen words of state, all needed in every round. With the loop's own they are more than there are
- * registers: some are on the stack, and all that a preemption loses changes the result. main.rs has
- * the same in Rust. */
+/* Sixteen words of state, all needed in every round. With the loop's own they are more than there
+ * are registers: some are on the stack, and all that a preemption loses changes the result. main.rs
+ * has the same in Rust. */
 uint64_t mix(uint64_t seed, uint64_t rounds)
 {
 	uint64_t a = seed, b = seed + 1, c = seed + 2, d = seed + 3;
@@ -34,8 +34,8 @@ uint64_t mix(uint64_t seed, uint64_t rounds)
 	return a ^ b ^ c ^ d ^ e ^ f ^ g ^ h ^ j ^ k ^ l ^ m ^ n ^ o ^ p ^ q;
 }
 
-/* That many frames of a KiB and more, each touched. Each is read after the call below it, so that the
- * compiler cannot make one frame and a loop of them. */
+/* That many frames of a KiB and more, each touched. Each is read after the call below it, so that
+ * the compiler cannot make one frame and a loop of them. */
 uint64_t dive(uint64_t frames)
 {
 	volatile uint8_t frame[1024];

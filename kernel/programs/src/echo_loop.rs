@@ -6,8 +6,8 @@
 //! variables, because the loop must go on to the next source: it is kept in a record, a *session*,
 //! and callbacks that the loop calls for a byte, then for a line, take up where the last one ended.
 //!
-//! [`echo`](crate::echo) is the same service by a G that waits: `read_line` returns when there is
-//! a line, and the loop over lines is a loop. Waiting costs it no M, so nothing is gained by turning
+//! [`echo`](crate::echo) is the same service by a G that waits: `read_line` returns when there is a
+//! line, and the loop over lines is a loop. Waiting costs it no M, so nothing is gained by turning
 //! it inside out. Both print how many switches they took; `docs/seeds.md` compares them.
 //!
 //! This one knows plain ASCII, backspace, Ctrl-D and `exit`.

@@ -1,10 +1,10 @@
 //! False sharing: counters that no two Gs share, in cache lines that all of them share.
 //!
-//! A cache keeps lines of 64 bytes. To write one byte a CPU must own its line, and the copies of all
-//! other CPUs become invalid. So CPUs that write counters which lie beside each other take the line
-//! from each other at every write, though none reads what another has written. With each counter
-//! in a line of its own, every CPU keeps its line. The kernel lays its own words out that way:
-//! fields that different CPUs write are on different lines (`sched`, `Lines`).
+//! A cache keeps lines of 64 bytes. To write one byte a CPU must own its line, and the copies of
+//! all other CPUs become invalid. So CPUs that write counters which lie beside each other take the
+//! line from each other at every write, though none reads what another has written. With each
+//! counter in a line of its own, every CPU keeps its line. The kernel lays its own words out that
+//! way: fields that different CPUs write are on different lines (`sched`, `Lines`).
 //!
 //! # What is counted, and what is not
 //!

@@ -35,8 +35,8 @@ fn main() {
 /// Fewer than a ring holds, so that none goes to the global queue for lack of room.
 const GS: u64 = 50;
 
-/// Starts Gs, and keeps this CPU until all have run: the steals meanwhile, and how many ran here and
-/// elsewhere.
+/// Starts Gs, and keeps this CPU until all have run: the steals meanwhile, and how many ran here
+/// and elsewhere.
 fn busy() -> [u64; 3] {
     let steals = || stats().cpus.iter().map(|cpu| cpu.steals).sum::<u64>();
     let ran = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);

@@ -5,14 +5,15 @@
 //! freed by its owner. What remains is memory that is only kept because it may be wanted again, and
 //! an M takes it back between two Gs, on its own stack (`mem::reclaim`):
 //!
-//! - **Trimming**: the stack of a G that has ended keeps the pages that were touched, and the next G
-//!   finds them. When there are many, an M unmaps them. All CPUs must flush them from their TLBs,
+//! - **Trimming**: the stack of a G that has ended keeps the pages that were touched, and the next
+//!   G finds them. When there are many, an M unmaps them. All CPUs must flush them from their TLBs,
 //!   so each takes an interrupt: the only moment at which all of them are stopped.
 //! - **Packing**: what is on the stack of a G that is parked for long is copied to a smaller block,
 //!   and its page becomes free. The G is not asked and not stopped; the first touch of the page
 //!   brings it back.
 //!
-//! Meanwhile a G counts, and is counted on: no part of upkeep waits for a G to come to a safe point.
+//! Meanwhile a G counts, and is counted on: no part of upkeep waits for a G to come to a safe
+//! point.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -1,11 +1,11 @@
 //! Where a new G waits for its first turn: three answers, to be compared.
 //!
 //! A thread that starts another has three places for it: its own CPU, next; behind all others; or
-//! another CPU, at once. Go takes the first for every `go`, the run-next slot of the P: the data that
-//! the new G is about to read is in the caches of that CPU, and if another P is idle it steals the
-//! G. `place=queue` sends every new G to the tail of the global queue, as is often taught, and the
-//! lock of that queue is taken for each. `place=other` sends it to the inbox of another P, which
-//! begins with it at once: no G waits behind its parent, and its data move to that CPU first.
+//! another CPU, at once. Go takes the first for every `go`, the run-next slot of the P: the data
+//! that the new G is about to read is in the caches of that CPU, and if another P is idle it steals
+//! the G. `place=queue` sends every new G to the tail of the global queue, as is often taught, and
+//! the lock of that queue is taken for each. `place=other` sends it to the inbox of another P,
+//! which begins with it at once: no G waits behind its parent, and its data move to that CPU first.
 //!
 //! A pinned G waits where it is pinned, and a G of a system that has queues of its own
 //! ([`crate::system`]) where that system says: neither is asked here. Later turns are not either: a

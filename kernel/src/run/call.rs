@@ -34,8 +34,8 @@
 //! monitor (`sched::Sysmon`) polls after 20 µs to 10 ms, and at its second poll the P is handed off
 //! as above (Go: retake). In Go the monitor is a thread of its own; here its polls fall at the same
 //! times, but each CPU does only its own, from its own timer. With `handoff=never`, and under
-//! `system=n1`, there is no monitor: the CPU halts until the call goes on; if all CPUs do, and none of
-//! the calls can, the machine ends with a report (`fail::deadlock::kept`).
+//! `system=n1`, there is no monitor: the CPU halts until the call goes on. If all CPUs do, and none
+//! of the calls can, the machine ends with a report (`fail::deadlock::kept`).
 //!
 //! # What was rejected
 //!

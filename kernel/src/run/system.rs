@@ -8,9 +8,9 @@
 //!   stay together when the G has ended; under `1to1` both are freed.
 //! - **Rings of Ms** (`distributed`): where the M of a CPU changes, so does the ring of its P.
 //!
-//! Under all but `mpn` and `n1`, and with `place=`, [`Attention::SYSTEM`] is set on every CPU. It sends spawn and
-//! hand-over to slow paths, which call this module, and `sched` for its queues. So M:P:N pays
-//! nothing.
+//! Under all but `mpn` and `n1`, and with `place=`, [`Attention::SYSTEM`] is set on every CPU. It
+//! sends spawn and hand-over to slow paths, which call this module, and `sched` for its queues. So
+//! M:P:N pays nothing.
 
 use super::error::SpawnError;
 use super::m::{BlockingError, M};
@@ -114,8 +114,8 @@ pub fn running() -> &'static About {
     CHOSEN.get().map_or(&system::mpn::ABOUT, |chosen| chosen.about)
 }
 
-/// Sets the attention bit of all CPUs, if the system or the place of new Gs needs it; after the CPUs
-/// are known.
+/// Sets the attention bit of all CPUs, if the system or the place of new Gs needs it; after the
+/// CPUs are known.
 pub(crate) fn init() {
     let rules = running().rules;
     let starts_elsewhere = SCHED.start_place() != StartPlace::Here;

@@ -1,16 +1,16 @@
 //! Calls that wait keep all CPUs: the deadlock of schedulers with a fixed number of threads.
 //!
-//! With `handoff=never`, and under `system=n1`, a CPU halts while a call waits on it, and its P runs
-//! no other G. If that is so on all CPUs, and each of the calls waits for an event that only another
-//! G can cause, no G ever runs again. The G that could end a wait may be runnable, the holder of the
-//! lock that all of them want: it has no M to run on. The scan for programs that are asleep does not
-//! find that, because a runnable G is none that waits.
+//! With `handoff=never`, and under `system=n1`, a CPU halts while a call waits on it, and its P
+//! runs no other G. If that is so on all CPUs, and each of the calls waits for an event that only
+//! another G can cause, no G ever runs again. The G that could end a wait may be runnable, the
+//! holder of the lock that all of them want: it has no M to run on. The scan for programs that are
+//! asleep does not find that, because a runnable G is none that waits.
 //!
-//! Every CPU that halts so looks ([`find`]), and so does each interrupt of it: the last of them sees
-//! the waits of all others, which were published before its own was. Two walks in a row must see the
-//! same waits, so all CPUs were in them at the moment between. From then on no G runs: an interrupt
-//! may ready some, but takes no CPU from a call. Not judged is a machine with a G that is pinned to
-//! a CPU beyond the limit, which would run it.
+//! Every CPU that halts so looks ([`find`]), and so does each interrupt of it: the last of them
+//! sees the waits of all others, which were published before its own was. Two walks in a row must
+//! see the same waits, so all CPUs were in them at the moment between. From then on no G runs: an
+//! interrupt may ready some, but takes no CPU from a call. Not judged is a machine with a G that is
+//! pinned to a CPU beyond the limit, which would run it.
 //!
 //! With `handoff=immediate` and `handoff=sysmon` no CPU comes here.
 
