@@ -67,7 +67,7 @@ impl<'scope> Scope<'scope, '_> {
     ///         s.go(|| *total.lock().unwrap() += 1);
     ///     });
     /// });
-    /// assert_eq!(total.into_inner(), Ok(2));
+    /// assert_eq!(total.into_inner().unwrap(), 2);
     /// ```
     #[track_caller]
     pub fn go<T, F>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
