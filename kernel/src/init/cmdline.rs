@@ -142,6 +142,8 @@ options! {
         "go" => Order::Go, "steal-first" => Order::StealBeforeGlobal,
         "poller-first" => Order::PollerFirst, "poller-last" => Order::PollerLast
     }
+    /// Whether all CPUs count as equally far from one another.
+    "topology" is_flat: bool = false, { "auto" => false, "flat" => true }
     /// The scheduling system.
     "system" system: &'static About = &mpn::ABOUT, {
         "1to1|n1|pool|shared|distributed|mpn" system::find

@@ -25,6 +25,7 @@ mod guardian;
 mod harness;
 mod hostile;
 mod memory;
+mod near;
 mod newer;
 mod order;
 mod overflow;
