@@ -2,7 +2,6 @@
 
 use std::sync::LazyLock;
 
-use tests::expect;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
 
