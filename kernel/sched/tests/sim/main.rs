@@ -8,7 +8,13 @@
 //! Everything follows from the seed, which a failure prints; `SEED=<n> cargo test …`
 //! repeats that seed, and `SEEDS=<n>` tries that many instead of [`SEEDS`].
 
+/// For the file of the seventh system, which names the kernel.
+extern crate sched as runnext;
+
+#[path = "../../../../examples/system/src/lifo.rs"]
+mod lifo;
 mod transfers;
+mod warm;
 mod world;
 
 use sched::sim::{self, Planted};
