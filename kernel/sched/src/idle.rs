@@ -20,6 +20,10 @@
 //! and sees that clear or a later one, and then the G. If it sees the bit set again,
 //! that P has parked since, and the G was taken from its queue.
 //!
+//! Where CPUs are near and far (`near`), a P that searches goes through this same set level by level:
+//! the levels are a partition of the set, whatever is known of distances. The second look before a
+//! halt does not know them.
+//!
 //! Rejected: a mask of the Ps that have Gs. Its owner would set a bit whenever its
 //! queue gets its first G and clear it after its last: two locked operations for every
 //! wake-up in a ping-pong, to spare a thief a load from each busy P.

@@ -742,8 +742,10 @@ impl<K: Sync + 'static> Free<K> {
     #[cold]
     #[inline(never)]
     fn refill(&mut self) {
-        self.top = self.spare.take().or_else(|| self.store.take());
-        self.len = usize::from(self.top.is_some()) * FREE_PILE;
+        if let Some(top) = self.spare.take().or_else(|| self.store.take()) {
+            self.top = Some(top);
+            self.len = FREE_PILE;
+        }
     }
 
     /// Puts `g`, which no queue holds, on top (Go: gfput).
