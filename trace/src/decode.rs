@@ -30,7 +30,7 @@ pub struct Stream {
     pub names: Vec<Name>,
     /// What each CPU has counted itself, if it said so.
     pub counters: Vec<Option<Counters>>,
-    /// How far each CPU is from the others, as an index of [`DISTANCES`](crate::wire::DISTANCES);
+    /// How far each CPU is from the others, as an index of [`DISTANCES`];
     /// empty if all are equally far.
     pub distances: Vec<Vec<u8>>,
     /// How the program ended; `None` if the stream does not say.

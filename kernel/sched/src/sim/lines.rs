@@ -1,9 +1,10 @@
 //! Cache lines: which CPUs have a copy of each, and what it costs to fetch one.
 //!
-//! A model with four rules: a CPU that reads a line it has no copy of fetches it from the nearest CPU
-//! that has one; a CPU that writes a line which others have too fetches it, or has it invalidated, as
-//! far as the farthest of them; a line that no CPU has comes from memory, which is counted by itself;
-//! and a CPU has room for so many lines, of which the one goes that it has not used for longest.
+//! A model with four rules: a CPU that reads a line it has no copy of fetches it from the nearest
+//! CPU that has one; a CPU that writes a line which others have too fetches it, or has it
+//! invalidated, as far as the farthest of them; a line that no CPU has comes from memory, which is
+//! counted by itself; and a CPU has room for so many lines, of which the one goes that it has not
+//! used for longest.
 
 extern crate std;
 

@@ -1,9 +1,9 @@
 //! What near before far saves, in cache lines that move: a model with weights for distances.
 //!
-//! Eight CPUs in two nodes take turns; the scheduler runs in the simulator's memory, which counts the
-//! lines that move and how far (`sim::lines`). Families of Gs are started: a root makes children, each
-//! child works in some lines of its own and in its family's, yields a few times, and ends. So a child
-//! that is stolen takes lines along, and the farther the thief, the dearer.
+//! Eight CPUs in two nodes take turns; the scheduler runs in the simulator's memory, which counts
+//! the lines that move and how far (`sim::lines`). Families of Gs are started: a root makes
+//! children, each child works in some lines of its own and in its family's, yields a few times, and
+//! ends. So a child that is stolen takes lines along, and the farther the thief, the dearer.
 
 use crate::world::{seat, seats};
 use sched::near::LEVELS;

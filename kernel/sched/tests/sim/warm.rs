@@ -1,11 +1,12 @@
 //! What a cache-warm order saves: the lines that come from memory, by system.
 //!
-//! On one CPU with room for 256 lines, parents take turns: each writes a message into the lines of a
-//! new child, and yields; the child reads the message and ends. A child that runs at once finds the
-//! message in the cache. In one queue, first in first out (`shared`), it runs when all that were there
-//! before have had their turn, and have pushed its message out. At the head of that queue (`lifo`,
-//! the seventh system, from `examples/system`) it runs next; so it does in Go's run-next slot. (Go's ring
-//! has eight places here, so that its parents take turns in eights, and are found in the cache, too.)
+//! On one CPU with room for 256 lines, parents take turns: each writes a message into the lines of
+//! a new child, and yields; the child reads the message and ends. A child that runs at once finds
+//! the message in the cache. In one queue, first in first out (`shared`), it runs when all that
+//! were there before have had their turn, and have pushed its message out. At the head of that
+//! queue (`lifo`, the seventh system, from `examples/system`) it runs next; so it does in Go's
+//! run-next slot. (Go's ring has eight places here, so that its parents take turns in eights, and
+//! are found in the cache, too.)
 
 use crate::lifo::Lifo;
 use sched::sim;
