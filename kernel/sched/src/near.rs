@@ -20,12 +20,12 @@
 //! # No G is overlooked
 //!
 //! The proof of parking (`idle`) asks that a P which spins searches the queue of every busy P, and
-//! that a waker claims any idle P rather than none. A row cannot break either, whatever it says: both
-//! searches *split* a set of Ps level by level, and what is left after the last level but one is
-//! the last level. So each busy or idle P is in exactly one level; a wrong row only makes for
-//! a worse order. And the second look of parking does not read the row: it looks at the rings of
-//! all busy Ps, near or far. (`sim` plants both mistakes: a thief that leaves a level out, and a
-//! waker that knows only its own node.)
+//! that a waker claims any idle P rather than none. A row cannot break either, whatever it says:
+//! both searches *split* a set of Ps level by level, and what is left after the last level but one
+//! is the last level. So each busy or idle P is in exactly one level; a wrong row only makes for a
+//! worse order. And the second look of parking does not read the row: it looks at the rings of all
+//! busy Ps, near or far. (`sim` plants both mistakes: a thief that leaves a level out, and a waker
+//! that knows only its own node.)
 //!
 //! # How flat machines pay nothing
 //!
@@ -44,9 +44,9 @@
 //!   would wait in it while its node is busy and others idle.
 //! - **Distances from the firmware's SLIT**: numbers without units, equal on most machines, and
 //!   a third table to distrust. Two nodes are far from each other, or they would be one.
-//! - **Sending a G back to its node**: it is runnable, and a CPU is free there only by luck. A G that
-//!   was stolen across nodes stays where it is, and so do its record and stack when it ends: steals
-//!   across nodes are rare, by the rule above.
+//! - **Sending a G back to its node**: it is runnable, and a CPU is free there only by luck. A G
+//!   that was stolen across nodes stays where it is, and so do its record and stack when it ends:
+//!   steals across nodes are rare, by the rule above.
 
 use crate::idle::{Idle, PSet, WORDS, bit};
 use crate::p::{Marks, P};
@@ -301,8 +301,8 @@ impl<K: Sync + 'static> Sched<K> {
 }
 
 impl Idle {
-    /// Claims an idle P: of the waker's node before those of others; whose whole core is idle before
-    /// others; then the nearest, and of these the lowest.
+    /// Claims an idle P: of the waker's node before those of others; whose whole core is idle
+    /// before others; then the nearest, and of these the lowest.
     pub(crate) fn claim_near(&self, limit: usize, row: &Row) -> Option<usize> {
         let idle = self.idle_set(limit);
         let has_idle_core = |p: usize| {

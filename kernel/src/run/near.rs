@@ -1,8 +1,8 @@
 //! Which CPUs are near each other, as the scheduler is told (`sched::near`).
 //!
 //! The first CPU that gets its P makes a row for each, once and for ever, from what the CPUs have
-//! said of themselves (CPUID) and the firmware of them (SRAT): all of them are up by then. Neither is
-//! trusted: what cannot be gives a line in the log, and a machine without near and far.
+//! said of themselves (CPUID) and the firmware of them (SRAT): all of them are up by then. Neither
+//! is trusted: what cannot be gives a line in the log, and a machine without near and far.
 //! `topology=flat` gives that, too, to compare. The memory of a node comes first for its CPUs
 //! (`mem::frames`), so the stacks and records of Gs that are made there lie there. The pool behind
 //! them, for stacks of other sizes and those that were given back in need, is one for all nodes.

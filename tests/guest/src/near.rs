@@ -1,5 +1,5 @@
-//! Near and far CPUs, on a machine of two nodes with four CPUs each: who steals from whom, which CPU is
-//! woken, where memory comes from. `near flat` wants a machine on which all are equally far.
+//! Near and far CPUs, on a machine of two nodes with four CPUs each: who steals from whom, which
+//! CPU is woken, where memory comes from. `near flat` wants a machine on which all are equally far.
 
 use crate::check::{self, checks, go_on, join_all, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

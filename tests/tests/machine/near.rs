@@ -9,8 +9,8 @@ use tests::outcome::Outcome;
 static NEAR: LazyLock<Outcome> =
     LazyLock::new(|| two_nodes(Boot::guest("near").cmdline("program=near")).run());
 
-/// Two packages of two cores of two threads, each package a node with half of the memory; in virtual
-/// time.
+/// Two packages of two cores of two threads, each package a node with half of the memory; in
+/// virtual time.
 fn two_nodes(boot: Boot) -> Boot {
     let memory = |n| format!("memory-backend-ram,id=m{n},size=512M");
     let boot = boot.smp("8,sockets=2,cores=2,threads=2").virtual_time();

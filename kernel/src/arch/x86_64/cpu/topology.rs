@@ -3,12 +3,13 @@
 //! An APIC id has the thread within its core in the low bits, the core within its package above,
 //! the package on top. CPUID says where the borders are, in one of two leaves; a CPU that has
 //! neither (Intel before 2008, AMD before 2019) counts as a core of package 0. The node comes from
-//! the firmware's SRAT (`acpi`). Which CPUs share the last-level cache is in two more leaves, of which
-//! AMD and Intel have one each; where neither answers, a package counts as having one such cache.
+//! the firmware's SRAT (`acpi`). Which CPUs share the last-level cache is in two more leaves, of
+//! which AMD and Intel have one each; where neither answers, a package counts as having one such
+//! cache.
 //!
-//! A hypervisor can answer anything: nonsense gives a wrong topology, never a panic, and levels that
-//! contradict themselves are not believed ([`Topology::is_odd`]). (So these
-//! leaves are not read by `raw_cpuid`, which panics on a kind of level that it does not know.)
+//! A hypervisor can answer anything: nonsense gives a wrong topology, never a panic, and levels
+//! that contradict themselves are not believed ([`Topology::is_odd`]). (So these leaves are not
+//! read by `raw_cpuid`, which panics on a kind of level that it does not know.)
 
 use core::arch::x86_64::{__cpuid_count, CpuidResult};
 use core::fmt;
