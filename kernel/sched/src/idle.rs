@@ -20,9 +20,9 @@
 //! and sees that clear or a later one, and then the G. If it sees the bit set again,
 //! that P has parked since, and the G was taken from its queue.
 //!
-//! Where CPUs are near and far (`near`), a P that searches goes through this same set level by level:
-//! the levels are a partition of the set, whatever is known of distances. The second look before a
-//! halt does not know them.
+//! Where CPUs are near and far (`near`), a P that searches goes through this same set level by
+//! level: the levels are a partition of the set, whatever is known of distances. The second look
+//! before a halt does not know them.
 //!
 //! Rejected: a mask of the Ps that have Gs. Its owner would set a bit whenever its
 //! queue gets its first G and clear it after its last: two locked operations for every
@@ -185,8 +185,8 @@ impl Idle {
         claimed
     }
 
-    /// Wakes one idle P below `limit`, unless a P spins (Go: wakep). Essay, "Submitting". `by`: what
-    /// the waker's P knows of near and far.
+    /// Wakes one idle P below `limit`, unless a P spins (Go: wakep). Essay, "Submitting". `by`:
+    /// what the waker's P knows of near and far.
     pub(crate) fn wake_p(&self, limit: usize, by: Option<&Row>) -> Wake {
         submit_fence();
         if self.needs_no_wake() { Wake::Nobody } else { self.wake_one(limit, by) }

@@ -87,9 +87,9 @@
 //! many spin as are busy (one always may). A P that spins and finds a G stops
 //! spinning and *then* wakes another if no P spins and one is idle: so CPUs are
 //! woken one by one, each by the one before, as long as there is work for them. A
-//! woken P is counted from the moment it is claimed, before its interrupt arrives. In which order Ps
-//! are searched, and which idle P is woken, is open; where CPUs are not equally far from one another,
-//! [`near`] says.
+//! woken P is counted from the moment it is claimed, before its interrupt arrives. In which order
+//! Ps are searched, and which idle P is woken, is open; where CPUs are not equally far from one
+//! another, [`near`] says.
 //!
 //! # The inbox
 //!
