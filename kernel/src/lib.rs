@@ -163,6 +163,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     arch::set_handlers(HANDLERS); //            the entry points of interrupts
     arch::init(handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     run::system::choose(options.system.name); // before a CPU has its P
+    run::near::set_flat(options.is_flat); //    near and far, or all alike
     run::system::place(options.place); //       where new Gs wait
     arch::start_cpus(start_cpu); //             the others come up
     drivers::power_button::init(fail::end::power_off_at_once); // a press ends the machine

@@ -9,7 +9,8 @@
 #![forbid(unsafe_code)]
 
 use crate::wire::{
-    Counters, EVENT_BYTES, EVENTS_HEAD, Event, HEADER_BYTES, Header, MAGIC, MAX_CPUS, VERSION, tag,
+    Counters, DISTANCES, EVENT_BYTES, EVENTS_HEAD, Event, HEADER_BYTES, Header, MAGIC, MAX_CPUS,
+    VERSION, tag,
 };
 use std::fmt;
 
@@ -29,6 +30,9 @@ pub struct Stream {
     pub names: Vec<Name>,
     /// What each CPU has counted itself, if it said so.
     pub counters: Vec<Option<Counters>>,
+    /// How far each CPU is from the others, as an index of [`DISTANCES`];
+    /// empty if all are equally far.
+    pub distances: Vec<Vec<u8>>,
     /// How the program ended; `None` if the stream does not say.
     pub exit: Option<u32>,
     /// What was wrong with it.
@@ -156,6 +160,7 @@ pub fn decode(bytes: &[u8]) -> Result<Stream, Unusable> {
         tracks: vec![Track::default(); cpus],
         names: Vec::new(),
         counters: vec![None; cpus],
+        distances: vec![Vec::new(); cpus],
         exit: None,
         warnings: Warnings::default(),
     };
@@ -212,6 +217,7 @@ fn block<'a>(stream: &mut Stream, bytes: &'a [u8]) -> &'a [u8] {
         tag::EVENTS => events(stream, payload),
         tag::NAME => name(stream, payload),
         tag::STAT => stat(stream, payload),
+        tag::DISTANCES => distances(stream, payload),
         tag::DONE => done(stream, payload),
         _ => None,
     };
@@ -261,6 +267,16 @@ fn stat(stream: &mut Stream, payload: &[u8]) -> Option<()> {
     let len = (len as usize).min(MAX_COUNTERS);
     let words = (0..len).map(|_| reader.u64()).collect::<Option<Vec<_>>>()?;
     *place = Some(Counters::from_words(&words));
+    Some(())
+}
+
+fn distances(stream: &mut Stream, payload: &[u8]) -> Option<()> {
+    let mut reader = Reader(payload);
+    let cpu = reader.u32()?;
+    let is_known = |&level: &u8| usize::from(level) < DISTANCES.len();
+    let is_whole = reader.0.len() == stream.tracks.len() && reader.0.iter().all(is_known);
+    let place = stream.distances.get_mut(cpu as usize).filter(|_| is_whole)?;
+    *place = reader.0.to_vec();
     Some(())
 }
 

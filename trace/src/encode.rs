@@ -65,6 +65,11 @@ impl Encoder {
         self.block(tag::STAT, &payload);
     }
 
+    /// How far each CPU is from `cpu`.
+    pub fn distances(&mut self, cpu: u32, distances: &[u8]) {
+        self.block(tag::DISTANCES, &[&cpu.to_le_bytes()[..], distances].concat());
+    }
+
     /// The end of the program.
     pub fn done(&mut self, code: u32) {
         self.block(tag::DONE, &code.to_le_bytes());

@@ -50,6 +50,8 @@ pub struct Model {
     pub events: u64,
     /// Events there should have been.
     pub lost: u64,
+    /// How far each CPU is from the others: see [`Stream::distances`].
+    pub distances: Vec<Vec<u8>>,
     /// How the program ended, if the stream says so.
     pub exit: Option<u32>,
     /// What was wrong.

@@ -27,6 +27,9 @@ pub const EVENT_BYTES: usize = 16;
 /// Bytes of an `EVTS` payload before its events.
 pub const EVENTS_HEAD: usize = 16;
 
+/// What two CPUs share at most, the nearest first; the last ones share nothing.
+pub const DISTANCES: [&str; 5] = ["core", "cache", "package", "node", "remote"];
+
 /// What a block holds.
 pub mod tag {
     /// Events of one CPU.
@@ -35,6 +38,8 @@ pub mod tag {
     pub const NAME: u32 = u32::from_le_bytes(*b"NAME");
     /// What one CPU has counted.
     pub const STAT: u32 = u32::from_le_bytes(*b"STAT");
+    /// How far the CPUs are from one of them: a byte each, an index of [`super::DISTANCES`].
+    pub const DISTANCES: u32 = u32::from_le_bytes(*b"DIST");
     /// The program has ended.
     pub const DONE: u32 = u32::from_le_bytes(*b"DONE");
 }

@@ -55,10 +55,10 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// How many dead Gs are in the common store, to be recycled.
+    /// How many dead Gs are in the common stores, to be recycled.
     #[must_use]
     pub fn stored_dead(&self) -> usize {
-        self.free.len()
+        self.slots.iter().map(|slot| slot.free.len()).sum()
     }
 
     /// How many Ps are counted as idle; a waker reads this count. It is exact while

@@ -20,6 +20,10 @@
 //! and sees that clear or a later one, and then the G. If it sees the bit set again,
 //! that P has parked since, and the G was taken from its queue.
 //!
+//! Where CPUs are near and far (`near`), a P that searches goes through this same set level by
+//! level: the levels are a partition of the set, whatever is known of distances. The second look
+//! before a halt does not know them.
+//!
 //! Rejected: a mask of the Ps that have Gs. Its owner would set a bit whenever its
 //! queue gets its first G and clear it after its last: two locked operations for every
 //! wake-up in a ping-pong, to spare a thief a load from each busy P.
@@ -36,6 +40,7 @@
 
 use crate::MAX_P;
 use crate::Wake;
+use crate::near::{Cpus, Row};
 use crate::p::Random;
 use crate::sync::{
     AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, SeqCst, array_of, const_fn, fence, planted,
@@ -54,7 +59,8 @@ pub(crate) struct Idle {
     pub(crate) counted: AtomicU32,
     /// Ps that search for work and have no G: woken for it, or searching.
     pub(crate) spinning: AtomicU32,
-    /// State of the generator that picks the P to wake; 0: the lowest is woken.
+    /// State of the generator that picks the P to wake. 0: the lowest is woken; [`NEAR`]: one near
+    /// the waker.
     draws: AtomicU64,
 }
 
@@ -103,6 +109,11 @@ impl Idle {
     /// The idle Ps below `limit`, lowest first.
     pub(crate) fn idle_ps(&self, limit: usize) -> impl Iterator<Item = usize> {
         self.idle.members(limit)
+    }
+
+    /// The same as a set.
+    pub(crate) fn idle_set(&self, limit: usize) -> PSet {
+        PSet::below(limit, |w| self.idle.word(w))
     }
 
     /// Starts spinning, if few enough Ps spin: at most half of the busy Ps, but
@@ -174,10 +185,11 @@ impl Idle {
         claimed
     }
 
-    /// Wakes one idle P below `limit`, unless a P spins (Go: wakep). Essay, "Submitting".
-    pub(crate) fn wake_p(&self, limit: usize) -> Wake {
+    /// Wakes one idle P below `limit`, unless a P spins (Go: wakep). Essay, "Submitting". `by`:
+    /// what the waker's P knows of near and far.
+    pub(crate) fn wake_p(&self, limit: usize, by: Option<&Row>) -> Wake {
         submit_fence();
-        if self.needs_no_wake() { Wake::Nobody } else { self.wake_one(limit) }
+        if self.needs_no_wake() { Wake::Nobody } else { self.wake_one(limit, by) }
     }
 
     /// Whether no P is idle, or a P spins, after the fence of a submit.
@@ -195,13 +207,13 @@ impl Idle {
 
     /// The rest of [`Idle::wake_p`]: no P seemed to spin, one seemed to be idle.
     #[cold]
-    pub(crate) fn wake_one(&self, limit: usize) -> Wake {
+    pub(crate) fn wake_one(&self, limit: usize, by: Option<&Row>) -> Wake {
         // lab 3 begin: wake_one
         // One waker at a time: a waker that fails here sees a spinning P.
         while self.idle_ps(limit).next().is_some()
             && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
         {
-            if let Some(index) = self.claim_one(limit) {
+            if let Some(index) = self.claim_one(limit, by) {
                 return if planted!(NoInterrupt) { Wake::Nobody } else { Wake::Cpu(index) };
             }
             // No idle P is left to claim. While the count was 1, a submitter may
@@ -214,11 +226,24 @@ impl Idle {
     }
 
     /// Claims an idle P: the lowest, so that low CPUs stay warm and high ones
-    /// asleep; a random one after [`Idle::be_random`].
-    fn claim_one(&self, limit: usize) -> Option<usize> {
+    /// asleep; one near the waker where CPUs are not equally far from one another (`near`); a
+    /// random one after [`Idle::be_random`].
+    fn claim_one(&self, limit: usize, by: Option<&Row>) -> Option<usize> {
         // Not under loom, which would explore this load at every step.
         if cfg!(loom) || self.draws.load(Relaxed) == 0 {
             return self.idle_ps(limit).find(|&index| self.claim(index));
+        }
+        self.claim_special(limit, by)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn claim_special(&self, limit: usize, by: Option<&Row>) -> Option<usize> {
+        if self.draws.load(Relaxed) == NEAR {
+            return match by {
+                Some(row) => self.claim_near(limit, row),
+                None => self.idle_ps(limit).find(|&index| self.claim(index)),
+            };
         }
         let draw = Random(self.draws.fetch_add(Random::STEP, Relaxed)).next();
         let first = draw as usize % self.idle_ps(limit).count().max(1);
@@ -228,7 +253,12 @@ impl Idle {
 
     /// From now on the P to wake is picked at random.
     pub(crate) fn be_random(&self, seed: u64) {
-        self.draws.store(seed.max(1), Relaxed); // not 0, which is off
+        self.draws.store(seed.max(NEAR + 1), Relaxed);
+    }
+
+    /// From now on it is one near the waker, unless it is picked at random.
+    pub(crate) fn choose_near(&self) {
+        let _ = self.draws.compare_exchange(0, NEAR, Relaxed, Relaxed);
     }
 }
 
@@ -243,7 +273,10 @@ pub(crate) fn submit_fence() {
     // lab 3 end
 }
 
-const WORDS: usize = MAX_P.div_ceil(64);
+/// In [`Idle::draws`].
+const NEAR: u64 = 1;
+
+pub(crate) const WORDS: usize = MAX_P.div_ceil(64);
 
 /// A set of Ps as it was at one instant, word by word.
 #[derive(Clone, Copy)]
@@ -255,7 +288,7 @@ pub(crate) struct PSet {
 
 impl PSet {
     /// The Ps below `end`, of which there is one, whose bits `word` has.
-    fn below(end: usize, word: impl Fn(usize) -> u64) -> Self {
+    pub(crate) fn below(end: usize, word: impl Fn(usize) -> u64) -> Self {
         let last = (end - 1) / 64;
         let mut words = [0; WORDS];
         for (w, bits) in words.iter_mut().enumerate().take(last + 1) {
@@ -268,6 +301,20 @@ impl PSet {
     /// Takes a P out.
     pub(crate) fn remove(&mut self, index: usize) {
         self.words[index / 64] &= !bit(index);
+    }
+
+    /// Takes those of `cpus` out.
+    pub(crate) fn take_out(&mut self, cpus: &Cpus) -> PSet {
+        let mut out = *self;
+        for w in 0..WORDS {
+            out.words[w] &= cpus.word(w);
+            self.words[w] &= !cpus.word(w);
+        }
+        out
+    }
+
+    pub(crate) fn word(&self, w: usize) -> u64 {
+        self.words[w]
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -343,7 +390,7 @@ impl PMask {
     }
 }
 
-fn bit(index: usize) -> u64 {
+pub(crate) fn bit(index: usize) -> u64 {
     1 << (index % 64)
 }
 

@@ -87,7 +87,9 @@
 //! many spin as are busy (one always may). A P that spins and finds a G stops
 //! spinning and *then* wakes another if no P spins and one is idle: so CPUs are
 //! woken one by one, each by the one before, as long as there is work for them. A
-//! woken P is counted from the moment it is claimed, before its interrupt arrives.
+//! woken P is counted from the moment it is claimed, before its interrupt arrives. In which order
+//! Ps are searched, and which idle P is woken, is open; where CPUs are not equally far from one
+//! another, [`near`] says.
 //!
 //! # The inbox
 //!
@@ -224,6 +226,7 @@ mod census;
 mod g;
 mod idle;
 mod list;
+pub mod near;
 mod p;
 mod proc;
 mod runq;
@@ -247,7 +250,6 @@ pub use sysmon::Sysmon;
 
 use idle::{Idle, PMask};
 use list::GlobalQueue;
-use proc::Store;
 use sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, const_fn};
 use system::Rings;
 
@@ -401,8 +403,6 @@ pub struct Sched<K: 'static> {
     untimed: Lines<PMask>,
     // Written under its lock, by overflows and slices that end; every turn reads its length.
     global: Lines<GlobalQueue<K>>,
-    // Written under its lock, when a P has too many dead Gs or none.
-    free: Lines<Store<K>>,
     // Written when a P has used up its batch of ids.
     next_id: Lines<AtomicU64>,
     // Written when an M is made that has a ring of its own; none in Go.
@@ -437,7 +437,6 @@ impl<K: Sync + 'static> Sched<K> {
                 idle: Lines(Idle::new()),
                 untimed: Lines(PMask::new()),
                 global: Lines(GlobalQueue::new()),
-                free: Lines(Store::new()),
                 next_id: Lines(AtomicU64::new(0)),
                 rings: Lines(Rings::new()),
             }
@@ -447,7 +446,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// The P of `index`, for the first caller only; it counts as busy from now on.
     /// `seed` starts the generator that orders its stealing.
     pub fn acquire(&self, index: usize, seed: u64) -> Option<P<K>> {
-        let mut p = P::new(index, self.slots.get(index)?, seed)?;
+        let mut p = P::new(index, self.slots.get(index)?, &self.slots[0].free, seed)?;
         self.acquired.fetch_max(index + 1, AcqRel);
         self.idle.bring_up(index);
         p.marks.set_if(p::Marks::LIMITED, index >= self.limit());
@@ -548,7 +547,6 @@ mod tests {
             offset_of!(S, idle),
             offset_of!(S, untimed),
             offset_of!(S, global),
-            offset_of!(S, free),
             offset_of!(S, next_id),
         ];
         for (i, at) in groups.into_iter().enumerate() {

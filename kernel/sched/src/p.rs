@@ -11,7 +11,8 @@
 use crate::Lines;
 use crate::g::G;
 use crate::list::{Inbox, List};
-use crate::proc::{Found, Free};
+use crate::near::Row;
+use crate::proc::{Found, Free, Store};
 use crate::runq::{Owner, RunQueue};
 use crate::sync::{Acquire, AtomicPtr, AtomicU64, Relaxed, Release, const_fn};
 use crate::system::Places;
@@ -35,6 +36,9 @@ pub struct PSlot<K: 'static> {
     pub(crate) runq: Lines<RunQueue<K>>,
     // Any CPU pushes, the owner takes.
     pub(crate) inbox: Lines<Inbox<K>>,
+    /// Dead Gs of all Ps of a node, in the slot of its lowest P. Written under its lock, when a P
+    /// has too many dead Gs or none.
+    pub(crate) free: Lines<Store<K>>,
 }
 
 impl<K: Sync + 'static> PSlot<K> {
@@ -50,6 +54,7 @@ impl<K: Sync + 'static> PSlot<K> {
                 other_ring: AtomicPtr::new(ptr::null_mut()),
                 runq: Lines(RunQueue::new()),
                 inbox: Lines(Inbox::new()),
+                free: Lines(Store::new()),
             }
         }
     }
@@ -111,11 +116,21 @@ pub struct P<K: 'static> {
     pub(crate) stolen: Option<(usize, u32)>,
     /// Where ready Gs wait, if not as in Go. [`Marks::GUIDED`] is set then, for ever.
     pub(crate) places: Option<&'static dyn Places<K>>,
+    /// What this P knows of near and far; none where all CPUs are equally far (`near`).
+    pub(crate) row: Option<&'static Row>,
+    /// It searches otherwise than in Go's flat order: it has a row, or is guided.
+    pub(crate) searches_specially: bool,
 }
 
 impl<K: Sync + 'static> P<K> {
     /// None if the P of `slot` is acquired already.
-    pub(crate) fn new(index: usize, slot: &'static PSlot<K>, seed: u64) -> Option<Self> {
+    /// `store`: where its dead Gs go that it does not keep.
+    pub(crate) fn new(
+        index: usize,
+        slot: &'static PSlot<K>,
+        store: &'static Store<K>,
+        seed: u64,
+    ) -> Option<Self> {
         Some(P {
             index,
             slot,
@@ -123,11 +138,13 @@ impl<K: Sync + 'static> P<K> {
             marks: Marks(0),
             pinned: List::new(),
             resumes_pinned: false,
-            free: Free::new(),
+            free: Free::new(store),
             ids: 0..0,
             random: Random(seed ^ (index as u64) << 32),
             stolen: None,
             places: None,
+            row: None,
+            searches_specially: false,
         })
     }
 

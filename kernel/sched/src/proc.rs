@@ -47,12 +47,12 @@ impl<K: Sync + 'static> Sched<K> {
     /// make a new one.
     #[inline(always)]
     pub fn take_dead(&self, p: &mut P<K>) -> Option<&'static G<K>> {
-        p.free.pop(&self.free)
+        p.free.pop()
     }
 
     /// Keeps a new G, which is dead, for [`take_dead`](Self::take_dead).
     pub fn keep_dead(&self, p: &mut P<K>, g: &'static G<K>) {
-        p.free.push(&self.free, g);
+        p.free.push(g);
     }
 
     /// Starts a life of `g`, which is dead and set up by the caller: it runs next on this P, or on
@@ -276,7 +276,7 @@ impl<K: Sync + 'static> Sched<K> {
         if self.idle.needs_no_wake() {
             return Wake::Nobody;
         }
-        self.idle.wake_one(self.limit())
+        self.idle.wake_one(self.limit(), p.row)
     }
 
     /// `submit` for a G that is pinned, guided, or in a call. A [`Wake`], as a word.
@@ -322,7 +322,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// caller's that runs without a timer.
     pub(crate) fn wake_for_global(&self, p: &P<K>) -> Wake {
         let mut untimed = core::iter::from_fn(|| self.take_untimed());
-        match self.idle.wake_p(self.limit()) {
+        match self.idle.wake_p(self.limit(), p.row) {
             Wake::Nobody => untimed.find(|&at| at != p.index).map_or(Wake::Nobody, Wake::Cpu),
             wake => wake,
         }
@@ -343,7 +343,7 @@ impl<K: Sync + 'static> Sched<K> {
             self.idle.stop_spinning();
         }
         if stops_spinning || moved && !(p.runq.is_empty() && self.global.is_empty()) {
-            return self.idle.wake_p(self.limit());
+            return self.idle.wake_p(self.limit(), p.row);
         }
         Wake::Nobody
     }
@@ -481,8 +481,8 @@ impl<K: Sync + 'static> Sched<K> {
                 p.marks.set(Marks::LIMITED);
                 return self.retire(p);
             }
-            let is_guided = p.marks.has(Marks::GUIDED);
-            let found = if is_guided { self.find_guided(p) } else { self.search(p) };
+            let is_special = p.searches_specially;
+            let found = if is_special { self.search_special(p) } else { self.search(p, false) };
             if let Some(found) = found {
                 return Next::Run(self.found(p, found));
             }
@@ -499,19 +499,28 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// Searches all places in Go's order, or in that of `set_order`.
+    /// Searches where the system says, or near to far.
+    #[cold]
+    #[inline(never)]
+    fn search_special(&self, p: &mut P<K>) -> Option<Found<K>> {
+        let is_guided = p.marks.has(Marks::GUIDED);
+        if is_guided { self.find_guided(p) } else { self.search(p, true) }
+    }
+
+    /// Searches all places in Go's order, or in that of `set_order`. `is_near`: steals near to far.
     #[inline(always)]
-    fn search(&self, p: &mut P<K>) -> Option<Found<K>> {
+    fn search(&self, p: &mut P<K>, is_near: bool) -> Option<Found<K>> {
+        let steal_work = if is_near { Self::steal_near } else { Self::steal_work };
         let alone = p.marks.take(Marks::ALONE);
         let order = match self.order.load(Relaxed) {
             4 => p.random.next() % 4,
             order => order,
         };
         let elsewhere: [Place<K>; 3] = match order {
-            1 => [Self::steal_work, Self::get_global, Self::get_inbox],
-            2 => [Self::get_inbox, Self::get_global, Self::steal_work],
-            3 => [Self::get_global, Self::steal_work, Self::get_inbox],
-            _ => [Self::get_global, Self::get_inbox, Self::steal_work],
+            1 => [steal_work, Self::get_global, Self::get_inbox],
+            2 => [Self::get_inbox, Self::get_global, steal_work],
+            3 => [Self::get_global, steal_work, Self::get_inbox],
+            _ => [Self::get_global, Self::get_inbox, steal_work],
         };
         // One G of the global queue every 61st slice, so that a P whose own queue never
         // empties does not starve it. A pinned hog never goes to the global queue to make
@@ -567,7 +576,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// Steals from other Ps (Go: stealWork): four passes over all that are not idle, from a
     /// random one on. The slots before the ring only in the last pass, because the
     /// victim is likely about to run their Gs.
-    fn steal_work(&self, p: &mut P<K>) -> Option<Found<K>> {
+    pub(crate) fn steal_work(&self, p: &mut P<K>) -> Option<Found<K>> {
         // lab 4 begin: steal_work
         if !p.marks.has(Marks::SPINNING) && !self.idle.try_spin(self.limit()) {
             return None;
@@ -699,11 +708,18 @@ pub(crate) struct Free<K: 'static> {
     len: usize,
     /// Top of the spare pile, which is full, if there is one.
     spare: Option<&'static G<K>>,
+    /// That of this P's node.
+    store: &'static Store<K>,
 }
 
 impl<K: Sync + 'static> Free<K> {
-    pub(crate) const fn new() -> Self {
-        Free { top: None, len: 0, spare: None }
+    pub(crate) const fn new(store: &'static Store<K>) -> Self {
+        Free { top: None, len: 0, spare: None, store }
+    }
+
+    /// What this P does not keep goes there from now on.
+    pub(crate) fn use_store(&mut self, store: &'static Store<K>) {
+        self.store = store;
     }
 
     /// How many Gs both piles hold.
@@ -713,9 +729,9 @@ impl<K: Sync + 'static> Free<K> {
 
     /// Pops the G that was pushed last, else one from the store (Go: gfget).
     #[inline(always)]
-    pub(crate) fn pop(&mut self, store: &Store<K>) -> Option<&'static G<K>> {
+    pub(crate) fn pop(&mut self) -> Option<&'static G<K>> {
         if self.top.is_none() {
-            self.refill(store);
+            self.refill();
         }
         let g = self.top?;
         self.top = g.next.load(Relaxed);
@@ -725,16 +741,18 @@ impl<K: Sync + 'static> Free<K> {
 
     #[cold]
     #[inline(never)]
-    fn refill(&mut self, store: &Store<K>) {
-        self.top = self.spare.take().or_else(|| store.take());
-        self.len = usize::from(self.top.is_some()) * FREE_PILE;
+    fn refill(&mut self) {
+        if let Some(top) = self.spare.take().or_else(|| self.store.take()) {
+            self.top = Some(top);
+            self.len = FREE_PILE;
+        }
     }
 
     /// Puts `g`, which no queue holds, on top (Go: gfput).
     #[inline(always)]
-    pub(crate) fn push(&mut self, store: &Store<K>, g: &'static G<K>) {
+    pub(crate) fn push(&mut self, g: &'static G<K>) {
         while !self.try_push(g) {
-            self.make_room(store);
+            self.make_room();
         }
     }
 
@@ -752,15 +770,15 @@ impl<K: Sync + 'static> Free<K> {
 
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, store: &Store<K>) {
+    fn make_room(&mut self) {
         self.len = 0;
         if let Some(top) = core::mem::replace(&mut self.spare, self.top.take()) {
-            store.put(top);
+            self.store.put(top);
         }
     }
 }
 
-/// Full piles of dead Gs, for all Ps. Callers: any CPU, interrupts off.
+/// Full piles of dead Gs, for all Ps of a node. Callers: any CPU, interrupts off.
 pub(crate) struct Store<K: 'static> {
     lock: SpinLock,
     /// The top of the pile that was put here last; `pile` links it to the next
@@ -837,6 +855,22 @@ fn ready_slow<K>(
     handle.ready(note).map_or_else(|wake| wake, submit).to_word()
 }
 
+/// Steals from a ring, the `number`th of all, and if need be from before it.
+pub(crate) fn steal_from<K: Sync + 'static>(
+    p: &mut P<K>,
+    number: usize,
+    victim: &RunQueue<K>,
+    takes_front: bool,
+) -> Option<Found<K>> {
+    let mut taken = p.runq.steal(victim);
+    if taken.is_none() && takes_front {
+        taken = steal_front(victim);
+    }
+    let (g, stolen) = taken?;
+    p.count_steal(number, stolen);
+    Some((g, Slice::New))
+}
+
 /// Takes a G from before a victim's ring, after a short delay: it was put there to
 /// run at once, and runs best where its data is cached.
 ///
@@ -899,39 +933,44 @@ mod tests {
         assert!(halts && SCHED.counts().global > 0, "not the case that is meant");
         assert!(wakes.contains(&Wake::Cpu(1)), "P 1 sleeps while Gs wait");
     }
+    fn store() -> &'static Store<usize> {
+        Box::leak(Box::new(Store::new()))
+    }
+
     fn gs(n: usize) -> Vec<&'static G<usize>> {
         (0..n).map(|i| &*Box::leak(Box::new(G::new(i)))).collect()
     }
 
     #[test]
     fn the_last_to_end_is_the_first_to_be_used_again() {
-        let (store, mut free) = (Store::new(), Free::new());
-        gs(5 * FREE_PILE + 7).into_iter().for_each(|g| free.push(&store, g));
-        let out: Vec<_> = core::iter::from_fn(|| free.pop(&store)).map(|g| g.kernel).collect();
+        let mut free = Free::new(store());
+        gs(5 * FREE_PILE + 7).into_iter().for_each(|g| free.push(g));
+        let out: Vec<_> = core::iter::from_fn(|| free.pop()).map(|g| g.kernel).collect();
         assert_eq!(out, (0..5 * FREE_PILE + 7).rev().collect::<Vec<_>>());
     }
 
     #[test]
     fn what_ends_on_one_p_is_used_again_on_another() {
-        let (store, mut one, mut other) = (Store::new(), Free::new(), Free::new());
-        gs(4 * FREE_PILE).into_iter().for_each(|g| one.push(&store, g));
-        let mut out: Vec<_> = core::iter::from_fn(|| other.pop(&store)).map(|g| g.kernel).collect();
+        let store = store();
+        let (mut one, mut other) = (Free::new(store), Free::new(store));
+        gs(4 * FREE_PILE).into_iter().for_each(|g| one.push(g));
+        let mut out: Vec<_> = core::iter::from_fn(|| other.pop()).map(|g| g.kernel).collect();
         assert_eq!(out.len(), 2 * FREE_PILE, "all that one does not keep");
-        out.extend(core::iter::from_fn(|| one.pop(&store)).map(|g| g.kernel));
+        out.extend(core::iter::from_fn(|| one.pop()).map(|g| g.kernel));
         out.sort_unstable();
         assert!(out.into_iter().eq(0..4 * FREE_PILE), "each of them once");
     }
 
     #[test]
     fn a_p_that_starts_and_ends_by_turns_leaves_the_store_alone() {
-        let (store, mut free) = (Store::new(), Free::new());
+        let mut free = Free::new(store());
         let mut gs = gs(2 * FREE_PILE).into_iter();
-        gs.by_ref().take(FREE_PILE + 1).for_each(|g| free.push(&store, g));
+        gs.by_ref().take(FREE_PILE + 1).for_each(|g| free.push(g));
         for _ in 0..10 {
             // Back and forth over the edge of a pile.
-            let two = [free.pop(&store), free.pop(&store)].map(|g| g.expect("there are some"));
-            two.into_iter().for_each(|g| free.push(&store, g));
-            assert_eq!(store.len.load(Relaxed), 0);
+            let two = [free.pop(), free.pop()].map(|g| g.expect("there are some"));
+            two.into_iter().for_each(|g| free.push(g));
+            assert_eq!(free.store.len.load(Relaxed), 0);
         }
     }
 }

@@ -13,6 +13,8 @@
 
 extern crate std;
 
+pub mod lines;
+
 use crate::p::Random;
 use core::marker::PhantomData;
 use core::sync::atomic::AtomicU64 as Word;
@@ -48,6 +50,10 @@ pub enum Planted {
     PutAndForget,
     /// A P that parks does not check the rings of Ms that have left.
     SkipRingsOfMs,
+    /// A thief does not search the Ps of other nodes.
+    SkipOtherNodes,
+    /// A waker claims an idle P of its own node or none.
+    WakeOwnNode,
 }
 
 /// No CPU: see [`set_cpu`].
@@ -336,8 +342,17 @@ pub fn flush_own() {
     });
 }
 
+/// The CPU that runs now reads or writes data of its own program: for [`lines`] alone.
+pub fn touch<T>(data: &T, writes: bool) {
+    let at = core::ptr::from_ref(data).addr();
+    if let Some(cpu) = MACHINE.with_borrow(|m| m.active().map(|_| m.cpu)) {
+        lines::access(at, cpu, writes);
+    }
+}
+
 fn load(word: &Word) -> u64 {
     point();
+    touch(word, false);
     let value = MACHINE.with_borrow(|m| {
         let own = m.buffers.get(m.cpu).filter(|_| m.active().is_some());
         let newest = own.and_then(|b| b.iter().rev().find(|(w, _)| core::ptr::eq(*w, word)));
@@ -349,6 +364,7 @@ fn load(word: &Word) -> u64 {
 
 fn store(word: &Word, value: u64) {
     point();
+    touch(word, true);
     MACHINE.with_borrow_mut(|m| {
         if m.active().is_none() {
             return word.store(value, SeqCst);
@@ -367,6 +383,7 @@ fn store(word: &Word, value: u64) {
 /// A locked operation: drains the buffer, then does one step.
 fn update(word: &Word, f: impl FnOnce(u64) -> Option<u64>) -> Result<u64, u64> {
     point();
+    touch(word, true);
     flush_own();
     let old = word.load(SeqCst);
     match f(old) {

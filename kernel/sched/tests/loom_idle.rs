@@ -26,6 +26,24 @@ mod p {
     }
 }
 
+/// All CPUs are equally far from one another.
+mod near {
+    pub(crate) struct Row;
+    pub(crate) struct Cpus;
+
+    impl Cpus {
+        pub(crate) fn word(&self, _: usize) -> u64 {
+            unreachable!("there are no rows")
+        }
+    }
+
+    impl super::Idle {
+        pub(crate) fn claim_near(&self, _: usize, _: &Row) -> Option<usize> {
+            unreachable!("there are no rows")
+        }
+    }
+}
+
 use idle::Idle;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -35,7 +53,7 @@ use sched::{MAX_P, Wake};
 const PS: usize = 3;
 
 fn wake_p(idle: &Idle) -> Wake {
-    idle.wake_p(PS)
+    idle.wake_p(PS, None)
 }
 
 /// P 0 wakes an idle P, for a G that is gone by now, and is about to claim P 1. But P 1

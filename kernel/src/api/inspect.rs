@@ -6,6 +6,7 @@ pub use crate::arch::paging::Audit;
 pub use crate::arch::{CpuInfo, clock_uncertainty_ns, cpus, now_ns};
 pub use crate::drivers::irq::{LineInfo as IrqInfo, lines as irqs};
 pub use crate::mem::{PAGE_SIZE, Stats as MemoryStats, stats as memory};
+pub use crate::run::near::{Distance, distance};
 pub use crate::run::packing::pack_parked;
 pub use crate::run::slices_begun as slices;
 

@@ -59,7 +59,7 @@ pub use x86_64::cpu::{
 };
 
 pub use x86_64::machine::{
-    Config, CpuInfo, begin_turns, cpus, init, init_boot_cpu, route_isa, wake,
+    Config, CpuInfo, begin_turns, cpus, init, init_boot_cpu, node_memory, route_isa, wake,
 };
 pub use x86_64::smp::{report_late_cpus, start_cpus};
 
@@ -73,12 +73,15 @@ pub use x86_64::cpu::pci::{PciPorts, message_for};
 pub use x86_64::cpu::switch::{
     OnM, OnStack, bottom_of, call_on, call_rarely, gogo, mcall, mcall_for_good, prepare,
 };
+pub use x86_64::cpu::topology::Topology;
 pub use x86_64::irq::apic::Mode as ApicMode;
 pub use x86_64::irq::flag as irq;
 pub use x86_64::irq::ioapic::{RouteError, mask as mask_isa};
 pub use x86_64::irq::nmi::{ask, sample, stop_others, stopped_at, was_sampled};
 pub use x86_64::irq::preempt::{can_leave, leave as leave_interrupted};
 pub use x86_64::irq::shootdown::shootdown;
+#[cfg(test)]
+pub use x86_64::irq::trap::trap_return;
 pub use x86_64::irq::trap::{
     Fault, Frame, Handlers, PageFault, TRAPPED_RIP, is_trap_return, saved, set_handlers,
 };
@@ -98,5 +101,3 @@ pub use x86_64::time::timer::{
     tsc_at as cycles_at,
 };
 pub use x86_64::unwind::rescue::{Faulted, FullStack, Rescue, call_above_forbidden, call_in_place};
-#[cfg(test)]
-pub use x86_64::{cpu::topology::Topology, irq::trap::trap_return};

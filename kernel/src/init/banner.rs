@@ -85,7 +85,8 @@ mod tests {
     fn packages_cores_and_nodes_are_counted_once_each() {
         let cpu = |index: usize, package, core, smt| {
             let node = package;
-            let topology = arch::Topology { package, core, smt, node };
+            let default = arch::Topology::default();
+            let topology = arch::Topology { package, core, smt, node, ..default };
             CpuInfo { index, apic_id: index as u32, topology, timer: None }
         };
         // Two packages of two cores, the first of which has two threads.

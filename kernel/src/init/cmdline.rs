@@ -146,6 +146,8 @@ options! {
     "place" place: StartPlace = StartPlace::Here, {
         "here" => StartPlace::Here, "queue" => StartPlace::Queue, "other" => StartPlace::Other
     }
+    /// Whether all CPUs count as equally far from one another.
+    "topology" is_flat: bool = false, { "auto" => false, "flat" => true }
     /// The scheduling system.
     "system" system: &'static About = &mpn::ABOUT, {
         "1to1|n1|pool|shared|distributed|mpn" system::find

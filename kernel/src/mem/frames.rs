@@ -10,7 +10,8 @@
 //! So neither a page fault nor an interrupt ever waits for the code that it interrupted, and no CPU
 //! has a cache whose frames the others cannot get. Each CPU searches from the word where it last
 //! found or freed a frame: CPUs mostly use different words, and a frame that was freed just now,
-//! whose lines are still in the cache, is the next one.
+//! whose lines are still in the cache, is the next one. On a machine with NUMA nodes a search of a
+//! new word begins where the memory of the CPU's node does ([`set_home`]).
 //!
 //! **Frames are kept for page faults by the count alone** ([`Stock`]): an ordinary request fails
 //! while some are left, a page fault finds these, and a G that must end finds the last ones.
@@ -164,6 +165,13 @@ pub fn alloc_as_is(stock: Stock) -> Option<Frame> {
 pub fn reserve(cpus: usize) {
     if let Some(frames) = FRAMES.get() {
         frames.reserve.store(UNPACKED + cpus * UNPACKED_PER_CPU, Ordering::Relaxed);
+    }
+}
+
+/// That CPU takes the frames from `address` on first, as they are near it (`run::near`).
+pub fn set_home(cpu: usize, address: u64) {
+    if let Some(frames) = FRAMES.get() {
+        frames.bitmap.set_home(cpu, (address / PAGE) as usize);
     }
 }
 

@@ -36,8 +36,8 @@
 //! 4. For the rooms around: [`door`] and [`sys`] are what `wait` and `api` call, [`hooks`] what
 //!    this room calls, [`view`] what others may ask, [`error`] what a spawn or a join may answer.
 //!    [`account`], [`event`] and [`ring`] count and record. [`service`] is the kernel's own Gs,
-//!    [`packing`] says which stacks may be packed, and [`system`] is the scheduling system
-//!    (`system=`).
+//!    [`packing`] says which stacks may be packed, [`near`] which CPUs are near each other, and
+//!    [`system`] is the scheduling system (`system=`).
 
 pub(crate) mod account;
 pub(crate) mod attached;
@@ -51,6 +51,7 @@ pub(crate) mod job;
 pub(crate) mod kill;
 pub(crate) mod m;
 pub(crate) mod members;
+pub(crate) mod near;
 pub(crate) mod packing;
 pub(crate) mod permit;
 pub(crate) mod poller;
@@ -149,7 +150,8 @@ pub fn init(ps: Option<usize>, order: Order, handoff: Handoff) {
 pub fn init_cpu(seed: Option<u64>) {
     let index = arch::cpu_index();
     let seed = seed.unwrap_or(DEFAULT_SEED);
-    let p = SCHED.acquire_under(index, seed, system::places()).expect("P taken");
+    let mut p = SCHED.acquire_under(index, seed, system::places()).expect("P taken");
+    near::seat(&mut p);
     let cpu = &CPUS[index];
     cpu.random.set(seed ^ (index as u64) << 32);
     let m = M::create().expect("no memory for an M");

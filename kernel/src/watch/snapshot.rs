@@ -17,6 +17,7 @@ use super::holder;
 use crate::arch;
 use crate::run::account;
 use crate::run::m::{self, MState};
+use crate::run::near::{self, LEVELS};
 use crate::run::roster::{ALL, cpu_of};
 use crate::run::task::Times;
 use crate::run::task::{GHandle, Task};
@@ -243,6 +244,10 @@ pub struct PInfo {
     pub steals: u64,
     /// How many Gs it stole in all.
     pub stolen: u64,
+    /// How often it stole over each distance (`inspect::Distance::ALL`); all 0 on a flat machine.
+    pub steals_at: [u64; LEVELS],
+    /// How often it woke a CPU over each distance, for a G that any CPU may run; the same.
+    pub wakes_at: [u64; LEVELS],
     /// How many rings of Ms it has searched, under `system=distributed`.
     pub scanned: u64,
     /// How often it took the lock of the one queue, under the systems that have one.
@@ -259,6 +264,7 @@ impl PInfo {
         let (cpu, slot) = (&CPUS[index], &SCHED.slots()[index]);
         let [ticks, preemptions, displacements] = cpu.slices.counters();
         let (m, g) = present(index);
+        let [steals_at, wakes_at] = near::counts(index);
         PInfo {
             is_idle: SCHED.is_idle(index),
             queued: slot.ring().len(),
@@ -276,6 +282,8 @@ impl PInfo {
             retakes: cpu.counters.retakes.get(),
             steals: slot.steals(),
             stolen: slot.stolen(),
+            steals_at,
+            wakes_at,
             scanned: slot.scanned(),
             locked: slot.queue_locks(),
             run_ns: cpu.times.run_ns(),

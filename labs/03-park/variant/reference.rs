@@ -1,4 +1,5 @@
 // region: wake_one
+let _ = by;
 while self.idle_ps(limit).next().is_some()
     && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
 {

@@ -3,7 +3,7 @@
 // region: needs_no_wake
 self.counted.load(SeqCst) == 0
 // region: wake_one
-match self.claim_one(limit) {
+match self.claim_one(limit, by) {
     Some(index) => {
         self.spinning.fetch_add(1, AcqRel);
         Wake::Cpu(index)

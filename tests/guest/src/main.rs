@@ -14,7 +14,7 @@
 //! `protection` who may do what with which memory; `disk` the disk, of the kind that its
 //! argument names, `damage` an archive that is broken block by block. `idle_latency`, `fair`,
 //! `cooperative`, `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can count
-//! slices and instructions. Unlike the programs of the standard image these may be
+//! slices and instructions; `near` for a machine of two NUMA nodes. Unlike the programs of the standard image these may be
 //! unsafe: that is what they are for.
 #![no_std]
 #![no_main]
@@ -38,6 +38,7 @@ mod latency;
 mod lines;
 mod memory;
 mod mix;
+mod near;
 mod overflow;
 mod packing;
 mod poller;

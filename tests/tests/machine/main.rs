@@ -28,6 +28,7 @@ mod harness;
 mod hostile;
 mod memory;
 mod models;
+mod near;
 mod newer;
 mod order;
 mod overflow;

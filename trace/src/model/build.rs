@@ -132,6 +132,7 @@ impl Walk {
             events: stream.events(),
             lost: stream.lost(),
             exit: stream.exit,
+            distances: stream.distances.clone(),
             warnings: stream.warnings.clone(),
             ..Model::default()
         };

@@ -7,6 +7,7 @@
 use super::elsewhere::within;
 use super::{Cpu, Interval, Left, Model, Point, Span};
 use crate::picture::{grouped, time};
+use crate::wire::{DISTANCES, Kind};
 
 /// How long a G may run while others wait: the kernel's `slice`.
 pub const SLICE_NS: u64 = 10_000_000;
@@ -35,12 +36,35 @@ impl Finding {
 pub fn find(model: &Model) -> Vec<Finding> {
     let mut found: Vec<Finding> =
         [host(model), waits(model), long_runs(model), lost(model)].into_iter().flatten().collect();
+    found.extend(distances(model));
     if !found.iter().any(|one| one.is_bad) {
         let text = "No G waited longer than a slice while a P was idle, and none ran longer than \
                     two slices while others waited.";
         found.push(Finding { text: text.into(), is_bad: false });
     }
     found
+}
+
+/// How far Gs and wake-ups went; nothing where all CPUs are equally far.
+fn distances(model: &Model) -> Option<Finding> {
+    let level = |(from, to): (u32, u32)| {
+        let row = model.distances.get(from as usize)?;
+        Some(usize::from(*row.get(to as usize)?))
+    };
+    let by_distance = |pairs: &mut dyn Iterator<Item = (u32, u32)>| {
+        let mut counts = [0u64; DISTANCES.len()];
+        pairs.filter_map(level).for_each(|level| counts[level] += 1);
+        let named = counts.iter().zip(DISTANCES).filter(|(n, _)| **n > 0);
+        let named: Vec<String> = named.map(|(n, name)| format!("{} {name}", grouped(*n))).collect();
+        if named.is_empty() { "none".into() } else { named.join(", ") }
+    };
+    model.distances.iter().find(|row| !row.is_empty())?;
+    let steals = by_distance(&mut model.steals.iter().map(|steal| (steal.thief, steal.victim)));
+    let sent = model.instants.iter().filter(|instant| instant.kind == Kind::WakeSent);
+    let wakes = by_distance(&mut sent.map(|instant| (instant.cpu, instant.arg)));
+    let text =
+        format!("By distance between the two CPUs: steals {steals}; interrupts sent {wakes}.");
+    Some(Finding { text, is_bad: false })
 }
 
 fn host(model: &Model) -> Option<Finding> {
@@ -232,6 +256,27 @@ mod tests {
             stream.events(cpu as u32, 0, &list);
         }
         find(&Model::new(&decode(stream.bytes()).expect("a stream")))
+    }
+
+    #[test]
+    fn steals_and_wakes_are_told_by_distance_where_there_is_one() {
+        let mut stream = Encoder::new(Header { cpus: 3, hz: 1_000_000_000, zero: 0 });
+        let steal = |at, victim: u32| Event::new(at, 1, Kind::Steal, victim << 12 | 1);
+        let wake = |at, cpu| Event::new(at, 0, Kind::WakeSent, cpu);
+        stream.events(0, 0, &[steal(1, 1), steal(2, 2), steal(3, 1), steal(4, 99), wake(5, 2)]);
+        let said = |stream: &Encoder| {
+            texts(&find(&Model::new(&decode(stream.bytes()).expect("a stream"))))
+        };
+        assert!(!said(&stream).contains("distance"), "all are equally far");
+        stream.distances(0, &[0, 1, 4]);
+        let told = "false By distance between the two CPUs: steals 2 cache, 1 remote; interrupts \
+                    sent 1 remote.";
+        assert!(said(&stream).contains(told), "{}", said(&stream));
+        for odd in [&[0, 1][..], &[0, 1, 5], &[]] {
+            let mut stream = Encoder::new(Header { cpus: 3, hz: 1_000_000_000, zero: 0 });
+            stream.distances(0, odd);
+            assert_eq!(decode(stream.bytes()).expect("a stream").distances[0], [0; 0]);
+        }
     }
 
     fn texts(findings: &[Finding]) -> String {

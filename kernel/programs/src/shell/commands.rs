@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use core::fmt::Display;
 use core::sync::atomic::Ordering::Relaxed;
 use runnext::prelude::*;
+use runnext::stats::PInfo;
 use runnext::tasks::{self, Killed};
 use runnext::waiting::{Reason, Wait};
 use runnext::{console, inspect, program, schedtrace, system, trace};
@@ -44,9 +45,26 @@ pub fn obey(command: &Command) {
         }
         Command::Sched { is_detailed: true } => {
             show_system();
+            show_topology();
             show!("{}", schedtrace::detail().trim_end());
         }
     }
+}
+
+/// How far the CPUs are from CPU 0, and what went over each distance so far.
+fn show_topology() {
+    if inspect::distance(0, 0).is_none() {
+        return show!("topology: flat, every CPU is equally far from every other");
+    }
+    let far = |cpu| inspect::distance(0, cpu).map_or(String::new(), |d| format!("{cpu} {d}"));
+    let from_0: Vec<String> = (1..num_cpus()).map(far).collect();
+    show!("topology: from CPU 0 to CPU {}", from_0.join(", "));
+    let sum = |of: fn(&PInfo) -> [u64; 5]| {
+        let cpus = stats().cpus;
+        core::array::from_fn(|i| cpus.iter().map(|cpu| of(cpu)[i]).sum())
+    };
+    show!("  steals: {}", super::top::listed(sum(|cpu| cpu.steals_at)));
+    show!("  wakes:  {}", super::top::listed(sum(|cpu| cpu.wakes_at)));
 }
 
 /// The system of this boot: its four answers, and what it lacks.

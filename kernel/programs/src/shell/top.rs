@@ -8,6 +8,7 @@ use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
 use runnext::console::{self, InputError};
+use runnext::inspect::{Distance, distance};
 use runnext::prelude::*;
 use runnext::stats::{PInfo, Stats};
 
@@ -15,6 +16,7 @@ use runnext::stats::{PInfo, Stats};
 const PERIOD: Duration = Duration::from_millis(500);
 /// Columns of a bar.
 const BAR: u64 = 20;
+const LEVELS: usize = Distance::ALL.len();
 
 /// Shows frames until a key is pressed.
 pub fn run() {
@@ -71,8 +73,28 @@ fn frame(before: &Reading, after: &Reading) -> String {
     if busiest < IDLE_PERCENT {
         text.push_str(NOTHING_RUNS);
     }
+    if let Some(line) = by_distance(&before.stats, &after.stats) {
+        let _ = writeln!(text, "{line}\x1b[K");
+    }
     text.push_str("any key ends this\x1b[K\n\x1b[J");
     text
+}
+
+/// How often Ps stole from one another and woke one another, by distance; none on a flat machine.
+fn by_distance(then: &Stats, now: &Stats) -> Option<String> {
+    distance(0, 0)?;
+    let since = |of: fn(&PInfo) -> [u64; LEVELS]| {
+        let sum = |stats: &Stats, i: usize| stats.cpus.iter().map(|cpu| of(cpu)[i]).sum::<u64>();
+        core::array::from_fn(|i| sum(now, i).saturating_sub(sum(then, i)))
+    };
+    let (steals, wakes) = (since(|cpu| cpu.steals_at), since(|cpu| cpu.wakes_at));
+    Some(format!("steals {}; wakes {}", listed(steals), listed(wakes)))
+}
+
+/// Counts over each distance: `core 3, cache 0, …`.
+pub fn listed(counts: [u64; LEVELS]) -> String {
+    let each = Distance::ALL.iter().zip(counts).map(|(distance, n)| format!("{distance} {n}"));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// Below this load of every P nothing runs but the shell.
@@ -142,6 +164,12 @@ mod tests {
         };
         assert!(shown(20_000).contains(NOTHING_RUNS));
         assert!(!shown(200_000).contains(NOTHING_RUNS), "one P of two is busy for a fifth");
+    }
+
+    #[test]
+    fn counts_are_listed_by_distance_and_not_at_all_on_a_flat_machine() {
+        assert_eq!(listed([3, 0, 1, 0, 2]), "core 3, cache 0, package 1, node 0, remote 2");
+        assert_eq!(by_distance(&Stats::default(), &Stats::default()), None);
     }
 
     #[test]

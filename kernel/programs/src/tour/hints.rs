@@ -21,6 +21,7 @@ static HINTS: &[Hint] = &[
     Hint { title: "System", read: "kernel/sched/src/system/mod.rs", run: "make run ARGS=system=shared" },
     Hint { title: "Gs are cheap", read: "kernel/src/run/spawn.rs", run: "make run PROGRAM=million MEM=6G" },
     Hint { title: "Stealing", read: "kernel/sched/src/runq.rs", run: "run fanout" },
+    Hint { title: "Near and far", read: "kernel/sched/src/near.rs", run: "top" },
     Hint { title: "Preemption", read: "kernel/src/run/preempt.rs", run: "run hog 60 &" },
     Hint { title: "Run next", read: "kernel/sched/src/p.rs", run: "bench pingpong" },
     Hint { title: "Blocking calls", read: "kernel/src/run/call.rs", run: "run blocking" },

@@ -24,6 +24,7 @@ pub static ALL: &[Scene] = &[
     Scene { title: "System", look: "its four answers, and a count that only its promises explain", play: answers },
     Scene { title: "Gs are cheap", look: "ten thousand at once, each with a stack of its own", play: cheap },
     Scene { title: "Stealing", look: "200 Gs start on P0, which stays busy; see where they ran", play: stealing },
+    Scene { title: "Near and far", look: "which CPUs share a core, a cache, a node; how far Gs went so far", play: near_and_far },
     Scene { title: "Preemption", look: "hogs that never call anything share the CPUs with those that do", play: preemption },
     Scene { title: "Run next", look: "two Gs that ready each other go on in one slice", play: run_next },
     Scene { title: "Blocking calls", look: "100 calls wait, each with its M; the Ps go on without them", play: blocking_calls },
@@ -164,6 +165,30 @@ fn start_on_a_busy_p() -> (u64, Vec<u64>, u64) {
     });
     let ended = maker.join().unwrap_or(0);
     (ended, counts(&ran_on), total(|cpu| cpu.steals) - before)
+}
+
+fn near_and_far(stage: &mut Stage) {
+    use inspect::{Distance, distance};
+    let sum = |i: usize| stats().cpus.iter().map(|cpu| cpu.steals_at[i]).sum::<u64>();
+    // Before the sum of all: a steal is counted there first.
+    let steals: [u64; 5] = core::array::from_fn(sum);
+    let all = total(|cpu| cpu.steals);
+    if distance(0, 0).is_none() {
+        stage.show("this machine is flat: each CPU is as far from any other");
+        return stage.check(steals == [0; 5], "so no steal is counted by its distance");
+    }
+    let from_0 =
+        |far: Distance| (1..num_cpus()).filter(|&cpu| distance(0, cpu) == Some(far)).count();
+    let named = Distance::ALL.map(|far| format!("{} {far}", from_0(far))).join(", ");
+    stage.show(format_args!("from CPU 0 the others share: {named}"));
+    let named = Distance::ALL.iter().zip(steals).map(|(far, n)| format!("{n} {far}"));
+    let named = named.collect::<Vec<_>>().join(", ");
+    stage.show(format_args!("{all} steals so far, by distance: {named}"));
+    let others: usize = Distance::ALL.into_iter().map(from_0).sum();
+    stage.check(others == num_cpus() - 1, "every CPU is at one distance from CPU 0");
+    let back = (0..num_cpus()).all(|cpu| distance(0, cpu) == distance(cpu, 0));
+    stage.check(back, "the way back is as far");
+    stage.check(steals.iter().sum::<u64>() <= all, "no steal is counted over two distances");
 }
 
 fn preemption(stage: &mut Stage) {

@@ -231,7 +231,7 @@ impl<K: Sync + 'static> Here<'_, K> {
 }
 
 /// Adds to a counter that one P writes.
-fn add(counter: &AtomicU64, n: u64) {
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
@@ -247,6 +247,7 @@ impl<K: Sync + 'static> Sched<K> {
         let mut p = self.acquire(index, seed)?;
         p.places = places;
         p.marks.set_if(Marks::GUIDED, p.places.is_some());
+        p.searches_specially |= p.places.is_some();
         Some(p)
     }
 

@@ -7,8 +7,8 @@
 use super::add;
 use crate::Lines;
 use crate::Sched;
-use crate::p::{Marks, P, Slice};
-use crate::proc::{Found, steal_front};
+use crate::p::{Marks, P};
+use crate::proc::{Found, steal_from};
 use crate::runq::{Owner, RunQueue};
 use crate::sync::{AcqRel, Acquire, AtomicPtr, Relaxed, const_fn, planted, spin_loop};
 use crate::{RUNQ_CAPACITY, STEAL_MAX};
@@ -120,13 +120,9 @@ impl<K: Sync + 'static> Sched<K> {
                 if !is_meant(ring) {
                     continue;
                 }
-                let mut taken = p.runq.steal(ring);
-                if taken.is_none() && takes_front {
-                    taken = steal_front(ring);
-                }
-                if let Some((g, stolen)) = taken {
-                    p.count_steal(number, stolen);
-                    return Some((g, Slice::New));
+                let found = steal_from(p, number, ring, takes_front);
+                if found.is_some() {
+                    return found;
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
+use sched::near::{Cpus, Row, Seat};
 use sched::sim::{self, Planted};
 use sched::system::{self, MRing, Rules, System};
 use sched::{G, Next, Owner, P, PSlot, RUNQ_CAPACITY, Run, Sched, Slice, Status, Wake};
@@ -110,11 +111,29 @@ pub struct Shape {
     pub steps: u64,
     /// The scheduling system.
     pub system: &'static str,
+    /// CPUs are near and far: two threads to a core, two cores to a node ([`seats`]).
+    pub has_nodes: bool,
+}
+
+/// Where the CPUs of a machine with nodes sit.
+pub fn seats(cpus: usize) -> Vec<Seat> {
+    let seat = |i: u32| Seat { node: i / 4, package: i / 4, cache: i / 4, core: i / 2 };
+    (0..cpus as u32).map(seat).collect()
+}
+
+/// Gives the Ps their rows.
+pub fn seat<K: Sync + 'static>(sched: &Sched<K>, ps: &mut [P<K>]) {
+    let seats = seats(ps.len());
+    let cores = (0..ps.len()).map(|i| Cpus::of_core(&seats, i)).collect::<Vec<_>>().leak();
+    for (i, p) in ps.iter_mut().enumerate() {
+        sched.seat(p, Box::leak(Box::new(Row::new(&seats, i, cores))));
+    }
 }
 
 impl Shape {
     pub fn of(cpus: usize) -> Self {
-        Shape { cpus, gs: None, every: None, steps: STEPS_MAX, system: "mpn" }
+        let (gs, every, system) = (None, None, "mpn");
+        Shape { cpus, gs, every, steps: STEPS_MAX, system, has_nodes: false }
     }
 }
 
@@ -169,6 +188,9 @@ pub fn simulate(seed: u64, shape: Shape, planted: Option<Planted>) {
     });
     let acquire = |i| sched.acquire_under(i, seed, system.places()).expect("new");
     let mut ps: Vec<P<Script>> = (0..cpus).map(acquire).collect();
+    if shape.has_nodes {
+        seat(sched, &mut ps);
+    }
     let _ = world.spawn(&mut ps[0]);
     YIELDERS.set(vec![std::ptr::null(); cpus]);
     let mut coroutines: Vec<_> = ps.into_iter().map(|p| start_cpu(Rc::clone(&world), p)).collect();

@@ -25,6 +25,9 @@ pub struct Bitmap<'a> {
     free: AtomicUsize,
     /// The word where the next search of a CPU begins.
     hints: [AtomicUsize; MAX_CPUS],
+    /// The word where a search of a CPU begins whose hint has led to an empty word, plus one; 0:
+    /// there. It is the begin of its NUMA node's memory.
+    homes: [AtomicUsize; MAX_CPUS],
 }
 
 /// Frames of one word, taken together: their numbers. Each belongs to the caller.
@@ -57,7 +60,16 @@ impl<'a> Bitmap<'a> {
         let (words, summary) = words.split_at(words.len() * BITS / (BITS + 1));
         let (first, span) = (FIRST / BITS, words.len().saturating_sub(FIRST / BITS));
         let hints = core::array::from_fn(|cpu| AtomicUsize::new(first + cpu * span / MAX_CPUS));
-        Bitmap { words, summary, free: AtomicUsize::new(0), hints }
+        let homes = core::array::from_fn(|_| AtomicUsize::new(0));
+        Bitmap { words, summary, free: AtomicUsize::new(0), hints, homes }
+    }
+
+    /// The searches of that CPU begin at that frame from now on; any CPU, at any time.
+    pub fn set_home(&self, cpu: usize, frame: usize) {
+        if (FIRST..self.len()).contains(&frame) {
+            self.homes[cpu].store(frame / BITS + 1, Relaxed);
+            self.hints[cpu].store(frame / BITS, Relaxed);
+        }
     }
 
     /// Frees the frames with these numbers. No other CPU uses the bitmap yet.
@@ -154,6 +166,7 @@ impl<'a> Bitmap<'a> {
     /// As [`grab`](Self::grab), of the next word that has any, from `near` on and round to it.
     #[cold]
     fn search(&self, near: usize, most: usize) -> Option<Batch> {
+        let near = self.homes[cpu_index()].load(Relaxed).checked_sub(1).unwrap_or(near);
         let mut from = u64::MAX << (near % BITS);
         for turn in 0..=self.summary.len() {
             let group = (near / BITS + turn) % self.summary.len();

@@ -21,7 +21,7 @@ use crate::drivers::debugcon::DebugCon;
 use crate::run::door::GHandle;
 use crate::run::ring::{RINGS, Ring};
 use crate::run::waiting::{Reason, Wait};
-use crate::run::{door, service};
+use crate::run::{door, near, service};
 use crate::watch::PInfo;
 use crate::{arch, run, watch};
 use alloc::vec::Vec;
@@ -100,7 +100,12 @@ impl Stream {
             reserved.map_err(|_| StartError::NoMemory)?;
             ZERO.store(zero, Relaxed);
             let hz = arch::ns_to_cycles(1_000_000_000);
-            wire::header(&mut port, arch::num_cpus() as u32, hz, zero);
+            let cpus = arch::num_cpus();
+            wire::header(&mut port, cpus as u32, hz, zero);
+            for cpu in (0..cpus).filter(|&cpu| near::distance(cpu, cpu).is_some()) {
+                let of = |other| near::distance(cpu, other).map_or(0, |distance| distance as u8);
+                wire::distances(&mut port, cpu as u32, (0..cpus).map(of));
+            }
             self.port = Some(port);
             IS_OPEN.store(true, Release);
         }

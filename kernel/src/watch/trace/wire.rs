@@ -60,6 +60,13 @@ pub fn stat(out: &mut dyn Out, cpu: u32, counters: [u64; COUNTERS]) {
     counters.iter().for_each(|counter| out.write(&counter.to_le_bytes()));
 }
 
+/// How far each CPU is from this one: a byte each, the index of a `Distance`.
+pub fn distances(out: &mut dyn Out, cpu: u32, distances: impl ExactSizeIterator<Item = u8>) {
+    block(out, b"DIST", 4 + distances.len());
+    out.write(&cpu.to_le_bytes());
+    distances.for_each(|distance| out.write(&[distance]));
+}
+
 pub fn done(out: &mut dyn Out, code: u32) {
     block(out, b"DONE", 4);
     out.write(&code.to_le_bytes());
@@ -91,6 +98,7 @@ mod tests {
         events(&mut bytes, 1, 5, &[event]);
         name(&mut bytes, 9, "worker", &"main.rs:3:1");
         stat(&mut bytes, 1, core::array::from_fn(|i| 100 + i as u64));
+        distances(&mut bytes, 1, [4, 0].into_iter());
         done(&mut bytes, 3);
 
         let stream = decode(&bytes).expect("a stream");
@@ -106,6 +114,7 @@ mod tests {
         assert_eq!(stream.names[0].site, "main.rs:3:1");
         let counters = stream.counters[1].expect("counters");
         assert_eq!((counters.events, counters.steals), (100, 109));
+        assert_eq!(stream.distances, [vec![], vec![4, 0]]);
         assert_eq!(stream.exit, Some(3));
     }
 
@@ -115,6 +124,12 @@ mod tests {
             let theirs = ::trace::wire::Kind::from_number(kind as u8).expect("known there");
             assert_eq!(format!("{theirs:?}"), format!("{kind:?}"));
         }
+    }
+
+    #[test]
+    fn reader_and_kernel_call_distances_the_same() {
+        let ours = crate::run::near::Distance::ALL.map(|distance| distance.to_string());
+        assert_eq!(ours, ::trace::wire::DISTANCES);
     }
 
     #[test]

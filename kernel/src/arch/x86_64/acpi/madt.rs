@@ -2,8 +2,8 @@
 //!
 //! The MADT has two kinds of CPU entry, with APIC ids of 8 and of 32 bits, and firmware may list
 //! one CPU in both. The SRAT's fields are read by their offsets (ACPI 6.5, 5.2.16); its nodes are
-//! proximity domains, numbers without further meaning. Which memory is near which node is not read:
-//! the allocator has no use for it.
+//! proximity domains, numbers without further meaning. Nodes count only if each CPU has one and
+//! the memory of no two overlaps; else the machine is taken for one node.
 
 use super::tables::{HEADER_BYTES, little_endian, sound_entries};
 use super::{DEFAULT_LOCAL_APIC, Firmware};
@@ -17,6 +17,7 @@ use ::acpi::sdt::madt::{
 };
 use alloc::format;
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::pin::Pin;
 use log::Level::Info;
 
@@ -163,7 +164,8 @@ fn add_cpu(apic_id: u32, uid: u32, flags: u32, to: &mut Firmware) {
 
 /// Reads a validated SRAT of at least [`SRAT_MIN_BYTES`].
 pub(super) fn read_srat(table: &[u8], to: &mut Firmware) {
-    let entries = sound_entries(table, "SRAT", SRAT_MIN_BYTES, &[(0, 16), (2, 24)], to);
+    let kinds = [(0, 16), (SRAT_MEMORY, 40), (2, 24)];
+    let entries = sound_entries(table, "SRAT", SRAT_MIN_BYTES, &kinds, to);
     for entry in entries.collect::<Vec<_>>() {
         let long = |at| little_endian(&entry[at..at + 4]) as u32;
         let (apic_id, node, flags) = match entry[0] {
@@ -172,6 +174,10 @@ pub(super) fn read_srat(table: &[u8], to: &mut Firmware) {
                 let node = u32::from_le_bytes([entry[2], entry[9], entry[10], entry[11]]);
                 (entry[3].into(), node, long(4))
             }
+            SRAT_MEMORY => {
+                add_memory(entry, to);
+                continue;
+            }
             _ => (long(8), long(4), long(12)),
         };
         // The first entry about a CPU counts, as in the MADT.
@@ -179,5 +185,45 @@ pub(super) fn read_srat(table: &[u8], to: &mut Firmware) {
         if let Some(cpu) = cpu.filter(|_| flags & ENABLED != 0) {
             cpu.node.get_or_insert(node);
         }
+    }
+    check_nodes(to);
+}
+
+/// The kind of SRAT entry that says which node a range of memory is near.
+const SRAT_MEMORY: u8 = 1;
+/// Far more ranges than any machine has.
+const MAX_RANGES: usize = 256;
+
+fn add_memory(entry: &[u8], to: &mut Firmware) {
+    let quad = |at| little_endian(&entry[at..at + 8]);
+    let (node, start, bytes) = (little_endian(&entry[2..6]) as u32, quad(8), quad(16));
+    let is_enabled = little_endian(&entry[28..32]) as u32 & ENABLED != 0;
+    match start.checked_add(bytes) {
+        _ if !is_enabled || bytes == 0 => {}
+        None => to.skip("SRAT", "memory beyond all addresses"),
+        Some(_) if to.memory.len() == MAX_RANGES => to.skip("SRAT", "memory beyond the limit"),
+        Some(end) => to.memory.push((start..end, node)),
+    }
+}
+
+/// Gives up the nodes of a SRAT that cannot be true.
+fn check_nodes(to: &mut Firmware) {
+    let named = to.cpus.iter().filter(|cpu| cpu.node.is_some()).count();
+    if named != 0 && named < to.cpus.len() {
+        to.ignored("SRAT", "it names the node of some CPUs, and not of others");
+        to.cpus.iter_mut().for_each(|cpu| cpu.node = None);
+    }
+    let overlap = |(a, m): &(Range<u64>, u32), (b, n): &(Range<u64>, u32)| {
+        m != n && a.start < b.end && b.start < a.end
+    };
+    let pairs = to.memory.iter().enumerate();
+    let mut pairs = pairs.flat_map(|(i, a)| to.memory[..i].iter().map(move |b| (a, b)));
+    if pairs.any(|(a, b)| overlap(a, b)) {
+        to.memory.clear();
+        to.skip("SRAT", "memory of two nodes at once: all memory");
+    }
+    let empty = |(_, node): &(Range<u64>, u32)| !to.cpus.iter().any(|cpu| cpu.node == Some(*node));
+    if named == to.cpus.len() && to.memory.iter().any(empty) {
+        to.notice(Info, "table SRAT: a node with memory has no CPU".into());
     }
 }

@@ -49,6 +49,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::Display;
+use core::ops::Range;
 use log::Level;
 use tables::Tables;
 
@@ -68,6 +69,8 @@ pub struct Firmware {
     pub isa_overrides: [Option<Wiring>; ISA_LINES],
     /// Local APIC pins that are wired to NMI: of the CPU with this ACPI uid, or of all CPUs.
     pub local_nmis: Vec<(Option<u32>, LocalNmi)>,
+    /// Which memory is near which NUMA node.
+    pub memory: Vec<(Range<u64>, u32)>,
     /// Physical address of the first HPET's registers.
     pub hpet: Option<u64>,
     pub fixed: FixedHardware,

@@ -205,10 +205,49 @@ fn srat_gives_nodes_to_cpus_in_both_forms() {
     let mut far = vec![0, 0, 7, 0, 0, 0];
     far.extend(300u32.to_le_bytes());
     far.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    let srat = srat.raw(2, &far);
+    let srat = srat.raw(2, &far).raw(0, &[1, 6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let firmware = read_tables(&[two_cpus().x2apic(3, 300, ENABLED).madt(), srat.srat()]);
-    let nodes: Vec<Option<u32>> = firmware.cpus.iter().map(|cpu| cpu.node).collect();
-    assert_eq!(nodes, [Some(0x0005_0302), None, Some(7)]);
+    assert_eq!(nodes(&firmware), [Some(0x0005_0302), Some(1), Some(7)]);
+    assert_eq!(notices(&firmware), [""; 0]);
+}
+
+fn nodes(firmware: &Firmware) -> Vec<Option<u32>> {
+    firmware.cpus.iter().map(|cpu| cpu.node).collect()
+}
+
+/// The SRAT's entry of a CPU.
+fn affinity(node: u8, apic_id: u8) -> [u8; 14] {
+    [node, apic_id, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+}
+
+#[test]
+fn nodes_of_some_cpus_are_no_nodes() {
+    let srat = Entries::default().raw(0, &affinity(1, 4));
+    let firmware = read_tables(&[two_cpus().madt(), srat.srat()]);
+    assert_eq!(nodes(&firmware), [None, None]);
+    let why = "table SRAT ignored: it names the node of some CPUs, and not of others";
+    assert_eq!(notices(&firmware), [why]);
+}
+
+#[test]
+fn memory_of_nodes_is_read_unless_it_cannot_be() {
+    let cpus = Entries::default().raw(0, &affinity(0, 4)).raw(0, &affinity(1, 6));
+    let read = |srat: Entries| read_tables(&[two_cpus().madt(), srat.srat()]);
+    let two = cpus.clone().memory(0, 0, 1 << 30, 1).memory(1, 1 << 30, 1 << 30, 1);
+    let sound = read(two.clone().memory(7, 0, 1 << 40, 0).memory(1, 0, 0, 1));
+    assert_eq!(sound.memory, [(0..1 << 30, 0), (1 << 30..2 << 30, 1)], "disabled and empty ones");
+    assert_eq!(notices(&sound), [""; 0]);
+    let beyond = read(two.clone().memory(1, u64::MAX, 2, 1));
+    assert_eq!(beyond.memory.len(), 2);
+    assert_eq!(notices(&beyond), ["table SRAT: memory beyond all addresses skipped"]);
+    let twice = read(two.clone().memory(1, 4096, 4096, 1));
+    assert!(twice.memory.is_empty());
+    assert_eq!(nodes(&twice), [Some(0), Some(1)], "the CPUs' nodes stand");
+    let empty = read(two.memory(2, 2 << 30, 1 << 30, 1));
+    assert_eq!(empty.memory.len(), 3);
+    assert_eq!(notices(&empty), ["table SRAT: a node with memory has no CPU"]);
+    let many = (0..300).fold(cpus, |all, i| all.memory(0, i << 20, 1 << 20, 1));
+    assert_eq!(read(many).memory.len(), 256);
 }
 
 // Clocks and reset.

@@ -1,12 +1,15 @@
-//! Which CPUs share a core, a package, a NUMA node: for the boot report.
+//! Which CPUs share a core, a cache, a package, a NUMA node: for the boot report and the scheduler.
 //!
 //! An APIC id has the thread within its core in the low bits, the core within its package above,
 //! the package on top. CPUID says where the borders are, in one of two leaves; a CPU that has
 //! neither (Intel before 2008, AMD before 2019) counts as a core of package 0. The node comes from
-//! the firmware's SRAT (`acpi`).
+//! the firmware's SRAT (`acpi`). Which CPUs share the last-level cache is in two more leaves, of
+//! which AMD and Intel have one each; where neither answers, a package counts as having one such
+//! cache.
 //!
-//! A hypervisor can answer anything: nonsense gives a wrong topology, never a panic. (So these
-//! leaves are not read by `raw_cpuid`, which panics on a kind of level that it does not know.)
+//! A hypervisor can answer anything: nonsense gives a wrong topology, never a panic, and levels
+//! that contradict themselves are not believed ([`Topology::is_odd`]). (So these leaves are not
+//! read by `raw_cpuid`, which panics on a kind of level that it does not know.)
 
 use core::arch::x86_64::{__cpuid_count, CpuidResult};
 use core::fmt;
@@ -19,22 +22,34 @@ const LEVEL_END: u32 = 0;
 /// The kind of level whose ids count the threads of a core.
 const LEVEL_THREAD: u32 = 1;
 
+/// The leaves of cache parameters: Intel's, and AMD's with the bit that says whether it is there.
+const LEAF_CACHES: u32 = 4;
+const LEAF_CACHES_AMD: u32 = 0x8000_001d;
+const LEAF_FEATURES_AMD: u32 = 0x8000_0001;
+const TOPOLOGY_EXTENSIONS: u32 = 1 << 22;
+/// Caches that a CPU may have; real ones have four.
+const MAX_CACHES: u32 = 16;
+
 /// Where one CPU sits. Two CPUs are threads of one core if package and core agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Topology {
     /// The package (socket).
     pub package: u32,
-    /// The core within the package. Numbers may have gaps.
+    /// The last-level cache within the package. Numbers may have gaps, here and in the next.
+    pub cache: u32,
+    /// The core within the package.
     pub core: u32,
     /// The thread within the core.
     pub smt: u32,
     /// The NUMA node, 0 if the firmware says nothing.
     pub node: u32,
+    /// CPUID names levels, and they cannot be: the CPU counts as a core of package 0.
+    pub is_odd: bool,
 }
 
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Topology { package, core, smt, node } = self;
+        let Topology { package, core, smt, node, .. } = self;
         write!(f, "package {package} core {core} thread {smt} node {node}")
     }
 }
@@ -65,23 +80,30 @@ fn apic_id(cpuid: Cpuid<'_>) -> u32 {
     wide.map_or_else(|| cpuid(1, 0).ebx >> 24, |answer| answer.edx)
 }
 
-/// Where an APIC id splits: `smt` low bits number the thread within a core, the bits below
-/// `package` the thread within a package. Invariant: `smt <= package <= 32`.
+/// Where an APIC id splits: `smt` low bits number the thread within a core, the bits below `cache`
+/// the thread at a last-level cache, those below `package` the thread within a package. Invariant:
+/// `smt <= cache <= package <= 32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Borders {
     smt: u32,
+    cache: u32,
     package: u32,
+    is_odd: bool,
 }
 
 impl Borders {
     fn read(cpuid: Cpuid<'_>) -> Self {
         let known = topology_leaves(cpuid).find_map(|leaf| Self::from_levels(cpuid, leaf));
-        known.unwrap_or(Borders { smt: 0, package: 32 })
+        let is_odd = || topology_leaves(cpuid).any(|leaf| cpuid(leaf, 0).ebx & 0xffff != 0);
+        let core = || Borders { smt: 0, cache: 32, package: 32, is_odd: is_odd() };
+        let borders = known.unwrap_or_else(core);
+        let cache = last_cache(cpuid).unwrap_or(borders.package);
+        Borders { cache: cache.clamp(borders.smt, borders.package), ..borders }
     }
 
     /// Each level says how far to shift an id to get rid of it.
     fn from_levels(cpuid: Cpuid<'_>, leaf: u32) -> Option<Borders> {
-        let mut borders = Borders { smt: 0, package: 0 };
+        let mut borders = Borders { smt: 0, cache: 0, package: 0, is_odd: false };
         for level in 0..MAX_LEVELS {
             let CpuidResult { eax, ebx, ecx, .. } = cpuid(leaf, level);
             let (kind, shift, threads) = (ecx >> 8 & 0xff, eax & 0x1f, ebx & 0xffff);
@@ -98,7 +120,7 @@ impl Borders {
             // The package is above all levels, whatever they are called.
             borders.package = borders.package.max(shift);
         }
-        Some(borders)
+        None // more levels than there are kinds
     }
 
     fn split(&self, apic_id: u32, node: Option<u32>) -> Topology {
@@ -106,11 +128,31 @@ impl Borders {
         let low = |bits: u32| id & ((1 << bits) - 1);
         Topology {
             package: (id >> self.package) as u32,
+            cache: (low(self.package) >> self.cache) as u32,
             core: (low(self.package) >> self.smt) as u32,
             smt: low(self.smt) as u32,
             node: node.unwrap_or(0),
+            is_odd: self.is_odd,
         }
     }
+}
+
+/// How many low bits of an APIC id number the threads at one last-level cache.
+fn last_cache(cpuid: Cpuid<'_>) -> Option<u32> {
+    let has_intels = cpuid(0, 0).eax >= LEAF_CACHES;
+    let has_amds = cpuid(0x8000_0000, 0).eax >= LEAF_CACHES_AMD
+        && cpuid(LEAF_FEATURES_AMD, 0).ecx & TOPOLOGY_EXTENSIONS != 0;
+    let intels = if has_intels { last_cache_of(cpuid, LEAF_CACHES) } else { None };
+    intels.or_else(|| if has_amds { last_cache_of(cpuid, LEAF_CACHES_AMD) } else { None })
+}
+
+/// Each subleaf is a cache: its kind (0 ends the list, 2 has no data), its level, and how many ids
+/// of threads are set aside for those that share it.
+fn last_cache_of(cpuid: Cpuid<'_>, leaf: u32) -> Option<u32> {
+    let caches = (0..MAX_CACHES).map(|i| cpuid(leaf, i).eax).take_while(|eax| eax & 0x1f != 0);
+    let with_data = caches.filter(|eax| eax & 0x1f != 2);
+    let last = with_data.max_by_key(|eax| eax >> 5 & 7)?;
+    Some(((last >> 14 & 0xfff) + 1).next_power_of_two().trailing_zeros())
 }
 
 #[cfg(test)]
@@ -155,7 +197,7 @@ mod tests {
 
     #[test]
     fn prints_as_one_short_text() {
-        let topology = Topology { package: 0, core: 3, smt: 1, node: 2 };
+        let topology = Topology { core: 3, smt: 1, node: 2, ..Topology::default() };
         assert_eq!(topology.to_string(), "package 0 core 3 thread 1 node 2");
     }
 
@@ -192,6 +234,51 @@ mod tests {
         assert_eq!(cpu.split(13), (1, 2, 1), "the older leaf is");
     }
 
+    /// A cache: its kind, its level, for how many threads.
+    fn cache(kind: u32, level: u32, threads: u32) -> [u32; 4] {
+        [(threads - 1) << 14 | level << 5 | kind, 0, 0, 0]
+    }
+
+    #[test]
+    fn the_last_level_cache_is_that_of_either_maker() {
+        let cpu = Leaves::new(0xb, INTEL).level(0xb, 0, 1, 1, 2).level(0xb, 1, 2, 5, 32);
+        let cache_of = |cpu: &Leaves| Borders::read(&cpu.cpuid()).split(13, None).cache;
+        assert_eq!(cache_of(&cpu), 0, "unknown: one in the package");
+        let listed = |cpu: Leaves, leaf| {
+            let cpu = cpu.with(leaf, 0, cache(1, 1, 2)).with(leaf, 1, cache(2, 3, 32));
+            cpu.with(leaf, 2, cache(3, 3, 8)).with(leaf, 3, cache(3, 2, 2))
+        };
+        let intel = listed(cpu, 4);
+        assert_eq!(cache_of(&intel), 1, "the highest level with data, not the last in the list");
+        let cpu = Leaves::new(0xb, INTEL).level(0xb, 0, 1, 1, 2).level(0xb, 1, 2, 5, 32);
+        let amd = listed(cpu, 0x8000_001d).with(0x8000_0000, 0, [0x8000_001d, 0, 0, 0]);
+        assert_eq!(cache_of(&amd), 0, "the leaf is there, and the bit is not");
+        let amd = amd.with(0x8000_0001, 0, [0, 0, 1 << 22, 0]);
+        assert_eq!(cache_of(&amd), 1);
+    }
+
+    #[test]
+    fn a_cache_is_at_least_a_core_and_at_most_a_package() {
+        let cpu = Leaves::new(0xb, INTEL).level(0xb, 0, 1, 1, 2).level(0xb, 1, 2, 3, 8);
+        let borders = |cpu: &Leaves| Borders::read(&cpu.cpuid());
+        let cpu = cpu.with(4, 0, cache(3, 3, 4096));
+        assert_eq!(borders(&cpu).cache, 3);
+        let cpu = cpu.with(4, 0, cache(3, 3, 1));
+        assert_eq!(borders(&cpu).cache, 1);
+        // A list without an end is cut off.
+        let cpu = (0..99).fold(cpu, |cpu, i| cpu.with(4, i, cache(3, 3, 4)));
+        assert_eq!(borders(&cpu).cache, 2);
+    }
+
+    #[test]
+    fn more_levels_than_there_are_kinds_are_odd() {
+        let cpu = (0..20).fold(Leaves::new(0xb, INTEL), |cpu, i| cpu.level(0xb, i, 1 + i, 5, 2));
+        let at = Borders::read(&cpu.cpuid()).split(3, None);
+        assert_eq!((at.package, at.core, at.is_odd), (0, 3, true));
+        let none = Borders::read(&Leaves::new(1, INTEL).cpuid()).split(3, None);
+        assert!(!none.is_odd, "an old CPU says nothing, and nothing wrong");
+    }
+
     #[test]
     fn a_cpu_without_any_of_this_is_a_core() {
         let cpu = Leaves::new(1, INTEL).with(1, 0, [0, 8 << 16, 0, 0]);
@@ -200,7 +287,7 @@ mod tests {
 
     #[test]
     fn the_node_is_the_firmwares() {
-        let borders = Borders { smt: 1, package: 4 };
+        let borders = Borders { smt: 1, cache: 4, package: 4, is_odd: false };
         assert_eq!(borders.split(3, Some(7)).node, 7);
         assert_eq!(borders.split(3, None).node, 0);
     }
@@ -217,7 +304,7 @@ mod tests {
     fn absurd_shifts_stay_in_bounds() {
         let cpu = Leaves::new(0xb, INTEL).level(0xb, 0, 1, 31, 2).level(0xb, 1, 2, 0xffff_ffff, 9);
         assert_eq!(cpu.split(u32::MAX), (1, 0, 0x7fff_ffff));
-        let whole = Borders { smt: 32, package: 32 };
+        let whole = Borders { smt: 32, cache: 32, package: 32, is_odd: false };
         assert_eq!(whole.split(7, None), Topology { smt: 7, ..Topology::default() });
     }
 

@@ -16,6 +16,7 @@ use super::paging::{self, PAGE_SIZE};
 use super::time::{clock, hpet, pit, timer};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// What the kernel asks of the machine, by the words of the command line (frequencies are not to
 /// be measured then), and what it was told by the loader.
@@ -199,6 +200,11 @@ pub fn route_isa(irq: u8, vector: u8, index: usize) -> Result<(), ioapic::RouteE
 /// What is known of the CPUs that came up, by index.
 pub fn cpus() -> &'static [CpuInfo] {
     CPUS.get().map_or(&[], Vec::as_slice)
+}
+
+/// Which memory is near which NUMA node, as far as the firmware says.
+pub fn node_memory() -> &'static [(Range<u64>, u32)] {
+    MACHINE.get().map_or(&[], |machine| &machine.firmware.memory)
 }
 
 pub fn fixed_hardware() -> Option<&'static acpi::FixedHardware> {
