@@ -217,12 +217,18 @@ fn timer() -> (chan::Sender<Instant>, chan::Receiver<Instant>) {
     (receiver.setter(), receiver)
 }
 
+/// Sets the clock on another thread; the caller keeps the setter, as its drop would end waits, too.
+fn set_at_once(setter: &chan::Sender<Instant>) -> thread::JoinHandle<bool> {
+    let setter = setter.clone();
+    thread::spawn(move || setter.set_clock(Instant::now(), None))
+}
+
 /// Only the reset can end this wait, whenever it comes.
 #[test]
 fn a_reset_at_any_moment_ends_a_receive() {
     model(|| {
         let (setter, rx) = timer();
-        let setting = thread::spawn(move || setter.set_clock(Instant::now(), None));
+        let setting = set_at_once(&setter);
         assert!(rx.recv().is_ok());
         assert!(setting.join().unwrap());
     });
@@ -233,7 +239,7 @@ fn a_reset_at_any_moment_ends_a_select() {
     model(|| {
         let (setter, rx) = timer();
         let (_open, never) = chan::rendezvous::<u8>();
-        let setting = thread::spawn(move || setter.set_clock(Instant::now(), None));
+        let setting = set_at_once(&setter);
         crate::select! {
             recv(rx) -> at => assert!(at.is_ok()),
             recv(never) => unreachable!("nobody sends"),
@@ -248,7 +254,7 @@ fn a_stopped_timer_that_is_set_ends_a_select() {
     model(|| {
         let (setter, rx) = timer();
         setter.stop_clock();
-        let setting = thread::spawn(move || setter.set_clock(Instant::now(), None));
+        let setting = set_at_once(&setter);
         crate::select! { recv(rx) -> at => assert!(at.is_ok()) }
         assert!(!setting.join().unwrap());
     });
@@ -328,7 +334,7 @@ fn a_value_against_a_reset_is_not_lost() {
     large_model(|| {
         let (setter, late) = timer();
         let (tx, rx) = chan::rendezvous();
-        let setting = thread::spawn(move || setter.set_clock(Instant::now(), None));
+        let setting = set_at_once(&setter);
         let sender = thread::spawn(move || tx.send(1));
         let is_value = crate::select! {
             recv(rx) -> v => { assert_eq!(v, Ok(1)); true }

@@ -9,13 +9,13 @@
 //! the same; the cost is not.
 //!
 //! The driver keeps up to [`SLOTS`](crate::drivers::virtio::slots::SLOTS) requests under way;
-//! further callers wait, in order, within their own timeouts.
+//! further callers wait, in order, within their own limits.
 #![forbid(unsafe_code)]
 
 use crate::arch::text_enum;
 use crate::drivers::virtio_blk::{self, Command, Disk, Failure, SECTOR, SLOT_BYTES};
-use crate::run::door;
-use crate::run::time::Duration;
+use crate::run::time::{Duration, Instant};
+use crate::wait::limit::Limit;
 
 pub use crate::drivers::virtio_blk::DeviceError;
 
@@ -61,16 +61,36 @@ pub fn block() -> Result<usize, DiskError> {
 /// # Ok::<(), runnext::disk::DiskError>(())
 /// ```
 pub fn read_at(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
-    read_at_timeout(offset, buffer, TIMEOUT)
+    read_by(offset, buffer, TIMEOUT.into())
 }
 
 /// As [`read_at`], with the caller's limit to the time that it waits for each answer of the device.
 pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Result<(), DiskError> {
+    read_by(offset, buffer, timeout.into())
+}
+
+/// As [`read_at`], until `limit` at most, for all answers together.
+///
+/// ```no_run
+/// use runnext::prelude::*;
+/// let (request, mut first) = (Context::new(), [0; 512]);
+/// runnext::disk::read_at_until(0, &mut first, &request)?;
+/// # Ok::<(), runnext::disk::DiskError>(())
+/// ```
+pub fn read_at_until<'l>(
+    offset: u64,
+    buffer: &mut [u8],
+    limit: impl Into<Limit<'l>>,
+) -> Result<(), DiskError> {
+    read_by(offset, buffer, limit.into().starting_now())
+}
+
+fn read_by(offset: u64, buffer: &mut [u8], limit: Limit<'_>) -> Result<(), DiskError> {
     let disk = checked(offset, buffer.len())?;
     let mut rest = buffer;
     for piece in pieces(offset, rest.len(), disk.block) {
         let (now, later) = rest.split_at_mut(piece.bytes);
-        run(disk, timeout, |request, deadline_ns| {
+        run(disk, limit, |request, deadline_ns| {
             request.run(Command::Read(piece.sector, piece.sectors * SECTOR), deadline_ns)?;
             now.copy_from_slice(&request.data()[piece.skip..][..now.len()]);
             Ok(())
@@ -89,6 +109,19 @@ pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Res
 /// # Ok::<(), runnext::disk::DiskError>(())
 /// ```
 pub fn write_at(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+    write_by(offset, bytes, TIMEOUT.into())
+}
+
+/// As [`write_at`], until `limit` at most, for all answers together.
+pub fn write_at_until<'l>(
+    offset: u64,
+    bytes: &[u8],
+    limit: impl Into<Limit<'l>>,
+) -> Result<(), DiskError> {
+    write_by(offset, bytes, limit.into().starting_now())
+}
+
+fn write_by(offset: u64, bytes: &[u8], limit: Limit<'_>) -> Result<(), DiskError> {
     let disk = checked(offset, bytes.len())?;
     if disk.is_read_only {
         return Err(DiskError::ReadOnly);
@@ -100,7 +133,7 @@ pub fn write_at(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
     let mut rest = bytes;
     for piece in pieces(offset, rest.len(), block) {
         let (now, later) = rest.split_at(piece.bytes);
-        run(disk, TIMEOUT, |request, deadline_ns| {
+        run(disk, limit, |request, deadline_ns| {
             request.data()[..now.len()].copy_from_slice(now);
             request.run(Command::Write(piece.sector, now.len()), deadline_ns)
         })?;
@@ -111,11 +144,16 @@ pub fn write_at(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
 
 /// Waits until all written data survives a power cut, for [`TIMEOUT`] at most.
 pub fn flush() -> Result<(), DiskError> {
+    flush_until(TIMEOUT)
+}
+
+/// As [`flush`], until `limit` at most.
+pub fn flush_until<'l>(limit: impl Into<Limit<'l>>) -> Result<(), DiskError> {
     let disk = checked(0, 0)?;
     if !disk.can_flush {
         return Ok(()); // no cache
     }
-    run(disk, TIMEOUT, |request, deadline_ns| request.run(Command::Flush, deadline_ns))
+    run(disk, limit.into(), |request, deadline_ns| request.run(Command::Flush, deadline_ns))
 }
 
 fn checked(offset: u64, bytes: usize) -> Result<&'static Disk, DiskError> {
@@ -125,19 +163,22 @@ fn checked(offset: u64, bytes: usize) -> Result<&'static Disk, DiskError> {
     is_inside.then_some(disk).ok_or(DiskError::PastEnd { offset, bytes, size })
 }
 
-/// Gets a slot and lets `f` use it, both within the timeout from now on.
+/// Gets a slot and lets `f` use it, both within the limit.
 fn run(
     disk: &Disk,
-    timeout: Duration,
+    limit: Limit<'_>,
     f: impl FnOnce(&mut virtio_blk::Request<'_>, u64) -> Result<(), Failure>,
 ) -> Result<(), DiskError> {
-    let deadline_ns = door::deadline_after(timeout);
-    let request = disk.request(deadline_ns);
-    let done = request.and_then(|mut request| f(&mut request, deadline_ns));
-    done.map_err(|failure| match failure {
-        Failure::TimedOut => DiskError::TimedOut { waited: timeout },
-        Failure::NoMemory => DiskError::NoMemory,
-        Failure::Device(error) => DiskError::Device(error),
+    let began = Instant::now();
+    let done = limit.during(|deadline_ns| {
+        let request = disk.request(deadline_ns);
+        request.and_then(|mut request| f(&mut request, deadline_ns))
+    });
+    done.map_err(|failure| match (failure, limit) {
+        (Failure::TimedOut, Limit::For(timeout)) => DiskError::TimedOut { waited: timeout },
+        (Failure::TimedOut, _) => DiskError::TimedOut { waited: began.elapsed() },
+        (Failure::NoMemory, _) => DiskError::NoMemory,
+        (Failure::Device(error), _) => DiskError::Device(error),
     })
 }
 

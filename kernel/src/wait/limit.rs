@@ -1,7 +1,7 @@
 //! How long a wait may last: until a time, or until a [`Context`] is cancelled.
 //!
-//! Channels, `select!`, locks, joins and `park` have forms that take a [`Limit`] (`_until`), as has
-//! the console; [`Context::sleep`] is a sleep with one. Not the disk. A time limits the wait
+//! Channels, `select!`, locks, joins and `park` have forms that take a [`Limit`] (`_until`), as
+//! have the console and the disk; [`Context::sleep`] is a sleep with one. A time limits the wait
 //! itself: `park_until` has a deadline. A context limits it from outside, whatever the G waits for,
 //! so it must not depend on the queue that the G waits in:
 //!

@@ -264,6 +264,13 @@ fn a_read_without_an_answer_times_out() {
     println!("{error}");
     let error = blocking(|| disk::read_at_timeout(0, &mut bytes, SOON));
     assert_eq!(error, Err(DiskError::TimedOut { waited: SOON }));
+    let context = Context::new();
+    let held = context.clone();
+    let reader = go(move || disk::read_at_until(0, &mut [0; 512], &held));
+    sleep(SOON);
+    assert!(!reader.is_finished(), "it has no other limit");
+    context.cancel();
+    assert!(matches!(reader.join(), Ok(Err(DiskError::TimedOut { .. }))));
 }
 
 fn nobody_else_waits_for_a_silent_disk() {

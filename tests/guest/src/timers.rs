@@ -2,8 +2,12 @@
 //! real. The rules of the timer's state machine are checked on the host; here it is counted what
 //! came of many of them at once.
 
+extern crate alloc;
+
 use crate::check::{self, checks, join_all, wait_until};
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use runnext::console::{self, InputError, InterruptKey};
 use runnext::context::Over;
 use runnext::inspect::now_ns;
 use runnext::internals::mem;
@@ -26,6 +30,7 @@ fn main() {
         a_delayed_call_that_panics_ends_its_g_only,
         a_g_killed_in_a_new_wait_takes_nothing_along,
         a_panic_in_a_body_gives_back_what_its_arm_took,
+        a_cancelled_context_ends_every_new_kind_of_wait,
         a_cancellation_against_every_kind_of_arm_loses_nothing,
         two_arms_at_once_are_one_or_the_other,
     ]);
@@ -237,6 +242,37 @@ fn a_panic_in_a_body_gives_back_what_its_arm_took() {
     });
     assert!(panics.join().is_err());
     assert_eq!(GATE.available(), 2);
+}
+
+/// With a context that is over before the wait, and one that is cancelled while the G waits.
+fn a_cancelled_context_ends_every_new_kind_of_wait() {
+    type Waits = fn(&Context, &Timer) -> bool;
+    let waits: [Waits; 7] = [
+        |context, _| context.sleep(HOUR) == Err(Over::Cancelled),
+        |context, timer| timer.recv_until(context) == Err(chan::RecvTimeoutError::Timeout),
+        |context, timer| select! { recv(timer) => false, after(context) => true },
+        |context, timer| select! { recv(timer) => false, done(context) => true },
+        |context, timer| {
+            let mut any = Select::new();
+            any.recv(timer, |_| ());
+            any.wait_until(context).is_err()
+        },
+        |context, _| console::read_line_until(context) == Err(InputError::TimedOut),
+        |context, _| InterruptKey::wait_until(context).is_err(),
+    ];
+    let _key = InterruptKey::catch();
+    for wait in waits {
+        let timer = Arc::new(Timer::new(HOUR));
+        let before = Context::new();
+        before.cancel();
+        assert!(wait(&before, &timer));
+        let context = Context::new().child();
+        let (held, rx) = (context.clone(), timer.clone());
+        let (_, waiting) = go_until_it_waits(move || wait(&held, &rx));
+        context.cancel();
+        assert_eq!(waiting.join(), Ok(true));
+        assert!(timer.stop(), "nothing was taken");
+    }
 }
 
 /// Arms that are cancelled before, while and after they become possible.

@@ -131,10 +131,10 @@ pub use crate::wait::queue::Selection;
 #[macro_export]
 macro_rules! select {
     (biased; $($arms:tt)+) => {
-        $crate::__select!(@arm (selection InOrder) [] [] $($arms)+)
+        $crate::__select!(@arm (selection $crate::__private::InOrder) [] [] $($arms)+)
     };
     ($($arms:tt)+) => {
-        $crate::__select!(@arm (selection AnyOrder) [] [] $($arms)+)
+        $crate::__select!(@arm (selection $crate::__private::AnyOrder) [] [] $($arms)+)
     };
 }
 
@@ -192,29 +192,27 @@ macro_rules! __select {
             ($crate::__private::Ever) (unreachable!("a select ended without a case"))
         ])
     };
-    (@all ($t:ident $order:ident)
+    (@all ($t:ident $order:expr)
         [$({
             $kind:ident $ends:tt $case:ident $wanted:ident $in_line:ident $result:ident
             $p:tt ($($guard:expr)?) ($body:expr)
         })*]
         [($otherwise:expr) ($other:expr)]) => {{
         let (_, $($result,)*) = {
-            #[allow(unused_imports, reason = "without a case")]
-            use $crate::__private::Case as _;
             $($crate::__select!(@case $case $kind $ends);)*
             $(let $wanted = true $(&& $guard)?;)*
             let otherwise = $otherwise;
             // Which case is done: 1 for the first, 0 for none.
-            let look_ready = [$($wanted && $case.looks_ready()),*];
+            let look_ready = [$($wanted && $crate::__private::Case::looks_ready(&$case)),*];
             let mut done = $crate::__private::attempt(
-                $crate::__private::$order,
+                $order,
                 look_ready,
                 |_chosen| {
                     let mut _case = 0_usize;
                     $(
                         _case += 1;
                         if _case == _chosen {
-                            return $case.attempt();
+                            return $crate::__private::Case::attempt(&$case);
                         }
                     )*
                     false
@@ -223,15 +221,16 @@ macro_rules! __select {
             if done == 0 {
                 let $t = ::core::pin::pin!($crate::__private::Selection::new());
                 let $t = $t.into_ref();
-                $(let $in_line = ::core::pin::pin!($case.in_line($t));)*
+                $(let $in_line = ::core::pin::pin!(
+                    $crate::__private::Case::in_line(&$case, $t)
+                );)*
                 let lines = &[$($crate::__private::line($wanted, $in_line.into_ref())),*];
-                let order = $crate::__private::$order;
-                done = $crate::__private::Otherwise::choose(otherwise, order, $t, lines);
+                done = $crate::__private::Otherwise::choose(otherwise, $order, $t, lines);
             }
             let mut _case = 0_usize;
             (done, $({
                 _case += 1;
-                $case.result(_case == done)
+                $crate::__private::Case::result(&$case, _case == done)
             },)*)
         };
         $(if let ::core::option::Option::Some(value) = $result {
