@@ -91,7 +91,7 @@ use run::preempt::Alarm;
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
     pub use crate::api::blocking::{blocking, try_blocking};
-    pub use crate::api::go::{Go, JoinError, JoinHandle, SpawnError, go};
+    pub use crate::api::go::{Go, JoinError, JoinHandle, Priority, SpawnError, go};
     pub use crate::api::gref::{GRef, current, park, park_timeout};
     pub use crate::api::stats::{num_goroutines, stats};
     pub use crate::run::time::{Duration, Instant, sleep};

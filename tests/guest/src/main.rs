@@ -11,7 +11,7 @@
 //! G only, `unwinding` that a panic while it panics does, `memory` that running out does;
 //! `protection` who may do what with which memory; `disk` the disk, of the kind that its
 //! argument names, `damage` an archive that is broken block by block. `idle_latency`, `fair`,
-//! `cooperative`, `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can count
+//! `cooperative`, `bounds`, `priority`, `latency` and `cost` are for virtual time (`-icount`), where they can count
 //! slices and instructions. Unlike the programs of the standard image these may be
 //! unsafe: that is what they are for.
 #![no_std]
@@ -39,6 +39,7 @@ mod mix;
 mod overflow;
 mod packing;
 mod poller;
+mod priority;
 mod probes;
 mod programs;
 mod protection;

@@ -31,6 +31,7 @@ mod overflow;
 mod overrides;
 mod packing;
 mod poller;
+mod priority;
 mod probes;
 mod programs;
 mod protection;

@@ -43,6 +43,7 @@ pub(crate) use rings::Rings;
 
 use crate::g::{G, GUIDED};
 use crate::p::{Marks, P, PSlot, Slice};
+use crate::priority::{self, Priority};
 use crate::proc::Found;
 use crate::runq::Owner;
 use crate::sync::{AtomicU64, Relaxed, Release, fence};
@@ -125,6 +126,8 @@ pub struct Promises {
     pub run_next: bool,
     /// A G that an interrupt readies while all CPUs are busy runs at once.
     pub displaces: bool,
+    /// An urgent G that is readied runs at once, and a background G when no other wants the CPU.
+    pub priorities: bool,
     /// A switch takes no lock that all CPUs share.
     pub no_shared_lock: bool,
     /// Finding a G costs the same however many calls are blocked.
@@ -139,6 +142,7 @@ impl Promises {
         many_gs: true,
         run_next: true,
         displaces: true,
+        priorities: true,
         no_shared_lock: true,
         flat_search: true,
     };
@@ -261,18 +265,29 @@ impl<K: Sync + 'static> Sched<K> {
         self.global.lock.spins.load(Relaxed)
     }
 
-    /// As [`Sched::start`], under any system.
+    /// As [`Sched::start`], under any system and with any priority.
     ///
     /// # Panics
     /// As there.
     #[cold]
-    pub fn start_asking(&self, p: &mut P<K>, g: &'static G<K>, pin: Option<usize>) -> Wake {
-        if p.places.is_none() {
+    pub fn start_asking(
+        &self,
+        p: &mut P<K>,
+        g: &'static G<K>,
+        pin: Option<usize>,
+        priority: Priority,
+    ) -> Wake {
+        let is_guided = p.places.is_some();
+        if !is_guided && priority == Priority::Normal {
             return self.start(p, g, pin);
         }
         assert!(pin.is_none_or(|cpu| cpu < self.slots.len()), "bad pin");
+        // A system that says where Gs wait knows no ranks.
+        let rank = if is_guided { Priority::Normal } else { priority };
+        let guided = if is_guided { GUIDED } else { 0 };
+        let home = pin.map_or(guided, |cpu| cpu as u32 + 1) | priority::at_start(priority, rank);
         g.id.store(self.next_id.fetch_add(1, Relaxed) + 1, Relaxed);
-        g.home.store(pin.map_or(GUIDED, |cpu| cpu as u32 + 1), Relaxed);
+        g.home.store(home, Relaxed);
         fence(Release); // as in `start`
         g.start();
         self.submit(p, g, true)
