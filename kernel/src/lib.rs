@@ -104,7 +104,7 @@ pub mod prelude {
     pub use crate::api::blocking::{blocking, try_blocking};
     pub use crate::api::catch::{Panic, catch};
     pub use crate::api::float::Float;
-    pub use crate::api::go::{Go, JoinError, JoinHandle, SpawnError, go};
+    pub use crate::api::go::{Go, JoinError, JoinHandle, Priority, SpawnError, go};
     pub use crate::api::gref::{GRef, current, park, park_timeout};
     pub use crate::api::map::{HashMap, HashSet};
     pub use crate::api::random::random;

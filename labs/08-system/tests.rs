@@ -7,7 +7,7 @@
 
 use sched::system::shared::Shared;
 use sched::system::{Here, Places, Queued, Ready, Why};
-use sched::{G, Next, P, PSlot, Sched, Wake};
+use sched::{G, Next, P, PSlot, Priority, Sched, Wake};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -167,7 +167,7 @@ impl Machine {
             self.lives[number].left_us = 1;
         }
         let cpu = number % self.cpus.len();
-        let wake = self.sched.start_asking(&mut self.ps[cpu], g, None);
+        let wake = self.sched.start_asking(&mut self.ps[cpu], g, None, Priority::Normal);
         self.wake(wake);
     }
 
@@ -444,7 +444,7 @@ fn a_yield_lets_others_run() {
     let sched: &'static Sched<usize> = Box::leak(Box::new(Sched::new(Vec::leak(slots))));
     let mut p = sched.acquire_under(0, 7, Some(&Shared)).expect("new");
     for n in 0..4 {
-        let _ = sched.start_asking(&mut p, Box::leak(Box::new(G::new(n))), None);
+        let _ = sched.start_asking(&mut p, Box::leak(Box::new(G::new(n))), None, Priority::Normal);
     }
     let mut ran = [0; 4];
     for _ in 0..64 {

@@ -66,6 +66,7 @@ const WORKLOADS: &[(&str, u64, Workload)] = &[
     ("vector_to_g", 20_000, Own(slices::vector_to_g)),
     ("displace", 200, Own(slices::displace)),
     ("call_to_g", 200, Own(slices::call_to_g)),
+    ("urgent_to_g", 200, Own(slices::urgent_to_g)),
     ("share_5us", 10_000, Own(slices::share_5us)),
     ("share_50us", 20_000, Own(slices::share_50us)),
     ("share_500us", 100_000, Own(slices::share_500us)),

@@ -115,6 +115,37 @@ pub fn displace(rounds: u64) {
     figure("displace", mean(&late).saturating_sub(step));
 }
 
+/// A hog readies an urgent G, beside another hog: from its call until the urgent G runs.
+pub fn urgent_to_g(rounds: u64) {
+    let watch = Watch::new();
+    let hog = go(move || watch.hog(1));
+    let (tell, told) = chan::bounded(1);
+    let urgent = Go::new().priority(Priority::Urgent).spawn(move || {
+        if tell.send(current()).is_err() {
+            return Vec::new();
+        }
+        let sample = |_| {
+            park();
+            watch.stamp(2).unwrap_or(0)
+        };
+        (0..rounds).map(sample).collect::<Vec<_>>()
+    });
+    let (Ok(urgent), Ok(alarm)) = (urgent, told.recv()) else { return };
+    while !urgent.is_finished() {
+        // This G is a hog as well, between its calls: a slice is long enough for some of them.
+        let until = Instant::now() + NAP;
+        while Instant::now() < until {
+            core::hint::black_box(());
+        }
+        let _ = watch.stamp(0);
+        alarm.unpark();
+    }
+    watch.stop.store(true, Relaxed);
+    let step = hog.join().map_or(0, |(_, step)| step);
+    let late = urgent.join().unwrap_or_default();
+    figure("urgent_to_g", mean(&late).saturating_sub(step));
+}
+
 /// A call that waits, and a G that is ready: from `park` in the call until that one runs. The middle
 /// of the samples: the mean would depend on how many ends of slices fall between the two.
 pub fn call_to_g(rounds: u64) {

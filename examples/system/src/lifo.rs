@@ -35,6 +35,7 @@ static ABOUT: About = About {
     promises: Promises {
         run_next: false,
         displaces: false,
+        priorities: false,
         no_shared_lock: false,
         ..Promises::ALL
     },

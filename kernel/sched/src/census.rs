@@ -4,10 +4,10 @@
 //! kernel stops all CPUs first (`runnext::invariant`). A walk that finds no end,
 //! because a link is broken, stops after [`MAX_WALK`] Gs.
 
-use crate::Sched;
 use crate::g::G;
 use crate::p::{Marks, P};
 use crate::sync::Relaxed;
+use crate::{Priority, Sched};
 
 /// The most Gs of one queue that a walk visits: more than fit in memory.
 const MAX_WALK: usize = 1 << 24;
@@ -17,13 +17,15 @@ const MAX_WALK: usize = 1 << 24;
 pub enum Place {
     /// The global queue.
     Global,
+    /// The lane of that rank.
+    Lane(Priority),
     /// The inbox of the P of this index.
     Inbox(usize),
     /// Its ring, or one of the two slots before it.
     Ring(usize),
     /// The ring of an M, under `system::distributed`; newest M first.
     MRing(usize),
-    /// The Gs pinned to it.
+    /// The Gs pinned to it, urgent or not.
     Pinned(usize),
 }
 
@@ -46,6 +48,9 @@ impl<K: Sync + 'static> Sched<K> {
     /// ```
     pub fn census(&self, f: &mut impl FnMut(&'static G<K>, Place)) {
         walk(self.global.head.load(Relaxed), self.global.len(), |g| f(g, Place::Global));
+        for rank in [Priority::Urgent, Priority::Background] {
+            self.global.ranked(rank).take(MAX_WALK).for_each(|g| f(g, Place::Lane(rank)));
+        }
         for (index, slot) in self.slots.iter().enumerate() {
             walk(slot.inbox.newest.load(Relaxed), MAX_WALK, |g| f(g, Place::Inbox(index)));
             slot.runq.iter().for_each(|g| f(g, Place::Ring(index)));
@@ -73,7 +78,9 @@ impl<K: Sync + 'static> P<K> {
     /// As [`Sched::census`], for the Gs that only the holder of this P can see.
     pub fn census(&self, f: &mut impl FnMut(&'static G<K>, Place)) {
         let index = self.index();
-        walk(self.pinned.front(), self.pinned.len(), |g| f(g, Place::Pinned(index)));
+        for list in [&self.pinned, &self.urgent] {
+            walk(list.front(), list.len(), |g| f(g, Place::Pinned(index)));
+        }
     }
 
     /// How many dead Gs this P keeps, to recycle them.

@@ -7,6 +7,7 @@
 
 use crate::Wake;
 use crate::list::Link;
+use crate::priority;
 use crate::sync::{
     AcqRel, Acquire, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, const_fn, fence, planted,
     spin_loop,
@@ -39,8 +40,10 @@ pub struct G<K: 'static> {
     // Constant from `start` to `exited`.
     pub(crate) id: AtomicU64,
 
-    /// In the low half the CPU that it is pinned to, in the high half the CPU that it has left in a
-    /// call, each plus one, and [`GUIDED`]: 0 if it may run anywhere. Holder only.
+    /// In the low half the CPU that it is pinned to and its ranks (`priority`), in the high half the CPU
+    /// that it has left in a call, and [`GUIDED`]; CPUs plus one: 0 if it is a normal G that may run
+    /// anywhere. Holder only, but for the ranks, which any CPU changes: so all changes in the middle
+    /// of a life are locked.
     pub(crate) home: AtomicU32,
 
     /// The kernel's data.
@@ -98,7 +101,7 @@ impl<K: 'static> G<K> {
         (self.home.load(Relaxed) & PIN_MASK).checked_sub(1).map(|cpu| cpu as usize)
     }
 
-    /// Whether it is pinned, guided, or in a call.
+    /// Whether it is pinned, ranked, guided, or in a call.
     #[inline(always)]
     pub(crate) fn has_home(&self) -> bool {
         self.home.load(Relaxed) != 0
@@ -109,10 +112,10 @@ impl<K: 'static> G<K> {
         self.home.load(Relaxed) & GUIDED != 0
     }
 
-    /// Whether it does not go to any ring: it is pinned, or guided.
+    /// Whether it does not go to any ring: it is pinned, ranked, or guided.
     #[inline(always)]
     pub(crate) fn is_placed(&self) -> bool {
-        self.home.load(Relaxed) & KEPT_MASK != 0
+        self.home.load(Relaxed) & PLACED_MASK != 0
     }
 
     /// The CPU that it has left in a call.
@@ -124,13 +127,13 @@ impl<K: 'static> G<K> {
     /// The G leaves that CPU in a call, on the stack of the M there. A call that does not leave its
     /// CPU need not be marked. Caller: the running G.
     pub fn enter_call(&self, cpu: usize) {
-        self.home
-            .store(self.home.load(Relaxed) & KEPT_MASK | (cpu as u32 + 1) << CALL_SHIFT, Relaxed);
+        self.exit_call();
+        self.home.fetch_or((cpu as u32 + 1) << CALL_SHIFT, Relaxed);
     }
 
     /// The G runs again. Caller: the running G.
     pub fn exit_call(&self) {
-        self.home.store(self.home.load(Relaxed) & KEPT_MASK, Relaxed);
+        self.home.fetch_and(KEPT_MASK, Relaxed);
     }
 
     /// Holder only.
@@ -280,12 +283,15 @@ pub enum Status {
     Parked = 5,
 }
 
-const PIN_MASK: u32 = 0xffff;
+const PIN_MASK: u32 = 0x1ff;
+const _: () = assert!(crate::MAX_P <= PIN_MASK as usize);
 const CALL_SHIFT: u32 = 16;
 /// In `G::home`: another system than Go's says where it waits. Not with a pin.
 pub(crate) const GUIDED: u32 = 1 << 31;
 /// What stays when a G enters a call, or leaves it.
-const KEPT_MASK: u32 = PIN_MASK | GUIDED;
+const KEPT_MASK: u32 = 0xffff | GUIDED;
+/// What keeps a G out of the rings.
+const PLACED_MASK: u32 = PIN_MASK | priority::RANKED | GUIDED;
 
 const STATUS_MASK: u64 = 0xff;
 const HALTED_SHIFT: u32 = 16;

@@ -145,6 +145,9 @@
 //!   circle: by chance that is a random walk (4 slices in 2 s), and at the very
 //!   worst *n* hogs share as 1 to *n* / (*n* + P - 1).
 //!
+//! - **Priorities.** Urgent Gs run at once and have a third of a P that others want; background Gs
+//!   have its idle time, and one slice in 61: `priority`.
+//!
 //! Not promised: any order between Gs of different queues; that a G stays on its P;
 //! that a G keeps its place when its ring overflows; anything while a program keeps
 //! a P beyond its slice in a section where it may not be preempted.
@@ -215,7 +218,7 @@
 //!
 //! # Lock order
 //!
-//! There are two locks, that of the global queue and that of the common store of
+//! There are two locks, that of the global queue with its lanes and that of the common store of
 //! dead Gs. Neither is taken with the other held; both are taken with interrupts
 //! off, after all of the kernel's; no function is called with one held.
 
@@ -228,7 +231,9 @@ mod idle;
 mod list;
 pub mod near;
 mod p;
+mod priority;
 mod proc;
+mod raise;
 mod runq;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -243,6 +248,7 @@ pub use census::Place;
 pub use g::{G, Handle, Status};
 pub use list::{Inbox, List};
 pub use p::{P, PSlot, Random, Slice};
+pub use priority::Priority;
 pub use proc::Order;
 pub use runq::{Owner, RunQueue, Unrotated};
 pub use start::StartPlace;
@@ -250,6 +256,7 @@ pub use sysmon::Sysmon;
 
 use idle::{Idle, PMask};
 use list::GlobalQueue;
+use raise::Raises;
 use sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, const_fn};
 use system::Rings;
 
@@ -397,6 +404,7 @@ pub struct Sched<K: 'static> {
     limit: AtomicUsize,
     order: AtomicU32,
     start_place: AtomicU32,
+    raises: Raises,
     // Written when a P parks or is woken, by the protocol in `idle`; read by every submit.
     idle: Lines<Idle>,
     // Written when a P begins to run a G without a timer, by the protocol in `proc`.
@@ -434,6 +442,7 @@ impl<K: Sync + 'static> Sched<K> {
                 limit: AtomicUsize::new(slots.len()),
                 order: AtomicU32::new(Order::Go as u32),
                 start_place: AtomicU32::new(StartPlace::Here as u32),
+                raises: Raises::new(),
                 idle: Lines(Idle::new()),
                 untimed: Lines(PMask::new()),
                 global: Lines(GlobalQueue::new()),
@@ -509,8 +518,10 @@ impl<K: Sync + 'static> Sched<K> {
     /// Numbers for statistics: each may be stale at once.
     #[must_use]
     pub fn counts(&self) -> Counts {
+        let waits = |rank: &_| self.global.has(*rank);
+        let ranked = || [Priority::Urgent, Priority::Background].into_iter().filter(waits);
         Counts {
-            global: self.global.len(),
+            global: self.global.len() + ranked().count(),
             spinning: self.idle.spinning.load(Relaxed) as usize,
             busy: self.idle.busy(self.limit()),
         }
@@ -520,7 +531,7 @@ impl<K: Sync + 'static> Sched<K> {
 /// See [`Sched::counts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Gs in the global queue.
+    /// Gs in the global queue; a lane of it that is not empty counts as one.
     pub global: usize,
     /// Ps that spin.
     pub spinning: usize,

@@ -7,6 +7,7 @@
 //! The crate's `unsafe` code is here, in [`Link`], and where `runq` takes a G from a slot.
 
 use crate::g::G;
+use crate::priority::{self, Lanes};
 use crate::sync::{
     AcqRel, Acquire, AtomicPtr, AtomicUsize, Relaxed, Release, SeqCst, SpinLock, const_fn,
     spin_loop,
@@ -228,8 +229,12 @@ pub(crate) struct GlobalQueue<K: 'static> {
     // Written under the lock only.
     pub(crate) head: Link<K>,
     tail: Link<K>,
+    /// The Gs of the ranks other than normal.
+    pub(crate) lanes: Lanes<K>,
     // Written under the lock, read by any CPU.
-    len: AtomicUsize,
+    /// How many Gs of the normal rank wait, and which other ranks have some (`priority`): 0 if none
+    /// waits at all.
+    pub(crate) len: AtomicUsize,
 }
 
 impl<K: Sync + 'static> GlobalQueue<K> {
@@ -239,6 +244,7 @@ impl<K: Sync + 'static> GlobalQueue<K> {
                 lock: SpinLock::new(),
                 head: Link::null(),
                 tail: Link::null(),
+                lanes: Lanes::new(),
                 len: AtomicUsize::new(0),
             }
         }
@@ -258,7 +264,7 @@ impl<K: Sync + 'static> GlobalQueue<K> {
                 None => self.head.store(Some(first), Relaxed),
             }
             self.tail.store(Some(last), Relaxed);
-            self.len.store(self.len() + list.len, Release);
+            self.len.store(self.len.load(Relaxed) + list.len, Release);
         });
     }
 
@@ -271,7 +277,7 @@ impl<K: Sync + 'static> GlobalQueue<K> {
             if head.is_none() {
                 self.tail.store(Some(g), Relaxed);
             }
-            self.len.store(self.len() + 1, Release);
+            self.len.store(self.len.load(Relaxed) + 1, Release);
         });
     }
 
@@ -297,17 +303,18 @@ impl<K: Sync + 'static> GlobalQueue<K> {
             if left == 0 {
                 self.tail.store(None, Relaxed);
             }
-            self.len.store(left, Release);
+            self.len.store(self.len.load(Relaxed) - len, Release);
             List { ends: Some((first, last)), len }
         })
     }
 
-    /// Appends `g`, whose slice has run out, and takes the oldest G, if that G's slice ran out too.
-    /// Otherwise returns None and changes nothing. It does what `push` and `pop_batch` do, with the
+    /// Appends `g`, whose slice has run out, and takes the oldest G, if that G's slice ran out too and
+    /// no G of another rank waits. Otherwise returns None and changes nothing. It does what `push` and `pop_batch` do, with the
     /// lock taken once, and no CPU sees the queue empty in between.
     #[inline(always)]
     pub(crate) fn rotate(&self, g: &'static G<K>) -> Option<&'static G<K>> {
-        if self.is_empty() {
+        // Negative if a ranked G waits.
+        if self.len.load(Acquire).cast_signed() <= 0 {
             return None;
         }
         self.lock.with(|| {
@@ -323,15 +330,27 @@ impl<K: Sync + 'static> GlobalQueue<K> {
         })
     }
 
-    /// How many Gs wait here. Without the lock: it may be stale at once. A CPU that
+    /// Cuts the G between these two neighbours out. Under the lock.
+    pub(crate) fn cut(&self, before: Option<&'static G<K>>, next: Option<&'static G<K>>) {
+        match before {
+            Some(before) => before.next.store(next, Relaxed),
+            None => self.head.store(next, Relaxed),
+        }
+        if next.is_none() {
+            self.tail.store(before, Relaxed);
+        }
+        self.len.store(self.len.load(Relaxed) - 1, Release);
+    }
+
+    /// How many Gs of the normal rank wait here. Without the lock: it may be stale at once. A CPU that
     /// sees a G gone also sees what its taker did before (Acquire, Release): for
     /// example, that it put the G that yielded into its ring.
     pub(crate) fn len(&self) -> usize {
-        self.len.load(Acquire)
+        self.len.load(Acquire) & priority::NORMAL_LEN
     }
 
-    /// Whether the queue is empty. Without the lock.
+    /// Whether the queue is empty, of Gs of every rank. Without the lock.
     pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len.load(Acquire) == 0
     }
 }

@@ -14,7 +14,7 @@ use crate::list::{Inbox, List};
 use crate::near::Row;
 use crate::proc::{Found, Free, Store};
 use crate::runq::{Owner, RunQueue};
-use crate::sync::{Acquire, AtomicPtr, AtomicU64, Relaxed, Release, const_fn};
+use crate::sync::{Acquire, AtomicPtr, AtomicU32, AtomicU64, Relaxed, Release, const_fn};
 use crate::system::Places;
 use core::ptr;
 
@@ -30,6 +30,8 @@ pub struct PSlot<K: 'static> {
     stolen: AtomicU64,
     pub(crate) scanned: AtomicU64,
     pub(crate) queue_locks: AtomicU64,
+    /// How often it was asked to look through its queues (`raise`). Any CPU adds, the owner takes.
+    pub(crate) asked: AtomicU32,
     /// The ring that the P has now, if that is not `runq` (`system::distributed`).
     other_ring: AtomicPtr<RunQueue<K>>,
     // The owner pushes, any CPU steals.
@@ -51,6 +53,7 @@ impl<K: Sync + 'static> PSlot<K> {
                 stolen: AtomicU64::new(0),
                 scanned: AtomicU64::new(0),
                 queue_locks: AtomicU64::new(0),
+                asked: AtomicU32::new(0),
                 other_ring: AtomicPtr::new(ptr::null_mut()),
                 runq: Lines(RunQueue::new()),
                 inbox: Lines(Inbox::new()),
@@ -106,7 +109,12 @@ pub struct P<K: 'static> {
     /// is set while there are any.
     pub(crate) pinned: List<K>,
     /// The first of `pinned` was displaced: it resumes before the ring.
-    resumes_pinned: bool,
+    pub(crate) resumes_pinned: bool,
+    /// Urgent Gs that are pinned here, which `pinned` does not have. [`Marks::RANKED`] is set while
+    /// there are any.
+    pub(crate) urgent: List<K>,
+    /// See [`P::set_lends`].
+    pub(crate) lends: bool,
     /// Dead Gs to be recycled, most recent first.
     pub(crate) free: Free<K>,
     /// Unused ids of this P's batch, each less one.
@@ -138,6 +146,8 @@ impl<K: Sync + 'static> P<K> {
             marks: Marks(0),
             pinned: List::new(),
             resumes_pinned: false,
+            urgent: List::new(),
+            lends: true,
             free: Free::new(store),
             ids: 0..0,
             random: Random(seed ^ (index as u64) << 32),
@@ -157,7 +167,7 @@ impl<K: Sync + 'static> P<K> {
     /// How many Gs wait on this P (its inbox not counted).
     #[must_use]
     pub fn len(&self) -> usize {
-        self.runq.len() + self.pinned.len()
+        self.runq.len() + self.pinned.len() + self.urgent.len()
     }
 
     /// Whether no G waits on this P (its inbox not counted).
@@ -209,7 +219,8 @@ impl<K: Sync + 'static> P<K> {
     }
 
     /// Whether a displaced G waits to resume.
-    pub(crate) fn has_displaced(&self) -> bool {
+    #[must_use]
+    pub fn has_displaced(&self) -> bool {
         self.resumes_pinned || self.runq.has_displaced()
     }
 
@@ -293,6 +304,11 @@ impl Marks {
     pub(crate) const GUIDED: u32 = 1 << 7;
     /// A ring has left this P with Gs in it (`system::distributed`), and they may wait there still.
     pub(crate) const LEFT_GS: u32 = 1 << 8;
+    /// An urgent G waits here or in its lane, or did when the P looked last (`priority`).
+    pub(crate) const RANKED: u32 = 1 << 9;
+    /// An urgent G has run on what the next slice lends: that begins in the slow way, where the
+    /// kernel ends the loan.
+    pub(crate) const LENT: u32 = 1 << 10;
 
     /// Whether any other bit is set.
     pub(crate) fn has_other(&self, bit: u32) -> bool {
@@ -332,6 +348,8 @@ pub enum Slice {
     Inherited,
     /// The rest of its own slice from when it was displaced.
     Resumed,
+    /// What the next normal G lends of the slice that it begins then (`priority`).
+    Lent,
 }
 
 /// A small generator (SplitMix64), from any seed: this is its state.

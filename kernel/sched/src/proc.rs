@@ -140,7 +140,10 @@ impl<K: Sync + 'static> Sched<K> {
         }
         let mut arrived = p.slot.inbox.take_all();
         while let Some(g) = arrived.pop() {
-            self.admit(p, g, g.is_placed(), &mut displace);
+            let is_placed = g.is_placed();
+            if !is_placed || !self.admit_urgent(p, g, &mut displace) {
+                self.admit(p, g, is_placed, &mut displace);
+            }
         }
         Arrival { wake: self.pay_wake(p), displace }
     }
@@ -246,7 +249,7 @@ impl<K: Sync + 'static> Sched<K> {
         }
         let borrowed = p.has_displaced();
         g.set_expired(!borrowed);
-        if borrowed || g.pin().is_some() {
+        if borrowed || g.is_placed() {
             self.push(p, g, Why::Expired);
         } else {
             self.global.push(g);
@@ -279,7 +282,7 @@ impl<K: Sync + 'static> Sched<K> {
         self.idle.wake_one(self.limit(), p.row)
     }
 
-    /// `submit` for a G that is pinned, guided, or in a call. A [`Wake`], as a word.
+    /// `submit` for a G that is pinned, ranked, guided, or in a call. A [`Wake`], as a word.
     #[cold]
     #[inline(never)]
     fn submit_home(&self, p: &mut P<K>, g: &'static G<K>) -> usize {
@@ -289,6 +292,9 @@ impl<K: Sync + 'static> Sched<K> {
                 return Wake::Nobody.to_word();
             }
             return self.wake_for_global(p).to_word();
+        }
+        if let Some(wake) = self.submit_ranked(p, g) {
+            return wake.to_word();
         }
         if g.pin() == Some(p.index) {
             p.push_pinned(g);
@@ -336,7 +342,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// Wakes a CPU if this P owes that: it stops spinning here (Go: resetspinning), or has
     /// moved Gs into a queue that were in none, and some are left there.
     #[inline]
-    fn pay_wake(&self, p: &mut P<K>) -> Wake {
+    pub(crate) fn pay_wake(&self, p: &mut P<K>) -> Wake {
         let moved = p.marks.take(Marks::OWES_WAKE);
         let stops_spinning = p.marks.take(Marks::SPINNING);
         if stops_spinning {
@@ -350,17 +356,19 @@ impl<K: Sync + 'static> Sched<K> {
 
     /// Pushes a G to the tail of this P; a pinned G must be pinned here.
     #[inline(always)]
-    fn push(&self, p: &mut P<K>, g: &'static G<K>, why: Why) {
+    pub(crate) fn push(&self, p: &mut P<K>, g: &'static G<K>, why: Why) {
         if g.is_placed() || !p.runq.try_push(g) {
             self.push_special(p, g, why);
         }
     }
 
-    /// Pushes a G that is pinned or guided, or for which the ring has no room.
+    /// Pushes a G that is pinned, ranked or guided, or for which the ring has no room.
     #[cold]
     fn push_special(&self, p: &mut P<K>, g: &'static G<K>, why: Why) {
         if g.is_guided() {
             self.put(p, g, why);
+        } else if self.push_ranked(p, g) {
+            // It is in its lane.
         } else if let Some(cpu) = g.pin() {
             assert!(cpu == p.index, "wrong cpu");
             p.push_pinned(g);
@@ -417,7 +425,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// What is left to be done, by [`Sched::rotate_slow`].
     #[inline(always)]
     pub fn rotate(&self, p: &mut P<K>, g: &'static G<K>) -> Result<&'static G<K>, Unrotated> {
-        if !p.is_plain() || self.is_globals_turn(p) || g.pin().is_some() {
+        if !p.is_plain() || self.is_globals_turn(p) || g.is_placed() {
             return Err(Unrotated::Kept);
         }
         p.runq.rotate(g).inspect(|next| next.execute()) // it has counted the slice
@@ -454,7 +462,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// there wakes another for `g` as it would have for that one.
     #[inline(always)]
     pub fn expire(&self, p: &mut P<K>, g: &'static G<K>) -> Option<&'static G<K>> {
-        let is_usual = p.is_plain() && p.runq.is_empty() && g.pin().is_none();
+        let is_usual = p.is_plain() && p.runq.is_empty() && !g.is_placed();
         if !is_usual || self.order.load(Relaxed) != Order::Go as u32 {
             return None;
         }
@@ -510,6 +518,10 @@ impl<K: Sync + 'static> Sched<K> {
     /// Searches all places in Go's order, or in that of `set_order`. `is_near`: steals near to far.
     #[inline(always)]
     fn search(&self, p: &mut P<K>, is_near: bool) -> Option<Found<K>> {
+        let first = if self.has_ranked(p) { self.find_first(p) } else { None };
+        if first.is_some() {
+            return first;
+        }
         let steal_work = if is_near { Self::steal_near } else { Self::steal_work };
         let alone = p.marks.take(Marks::ALONE);
         let order = match self.order.load(Relaxed) {
@@ -538,14 +550,25 @@ impl<K: Sync + 'static> Sched<K> {
         let found = found.or_else(|| if shared { self.steal_left(p) } else { None });
         let found = found.or_else(|| if alone { self.get_global(p) } else { None });
         let found = found.or_else(|| p.pop());
-        let found = found.or_else(|| elsewhere.into_iter().find_map(|get| get(self, p)));
-        found.or_else(|| self.steal_from_ms(p))
+        let found = found.or_else(|| {
+            let raises = self.raises.now();
+            let found = elsewhere.into_iter().find_map(|get| get(self, p));
+            if self.raises.have_come_since(raises) {
+                self.pull_late(p);
+            }
+            found
+        });
+        let found = found.or_else(|| self.steal_from_ms(p));
+        found.or_else(|| if self.has_ranked(p) { self.find_last(p) } else { None })
     }
 
     /// A G that was taken from a queue is to be run, and what the P owes is paid first.
     fn found(&self, p: &mut P<K>, found: Found<K>) -> Run<K> {
         let wake = self.pay_wake(p);
         let (g, slice) = p.execute(found);
+        if slice == Slice::New {
+            p.marks.take(Marks::LENT);
+        }
         Run { g, slice, wake }
     }
 
@@ -626,13 +649,18 @@ impl<K: Sync + 'static> Sched<K> {
         while let Some((g, _)) = p.get() {
             given.push(g);
         }
+        let given = self.push_ranked_of(p, given);
         // Under a system a G that has just yielded is in its queue already.
         let is_guided = p.marks.has(Marks::GUIDED);
         p.marks.set_if(Marks::OWES_WAKE, !given.is_empty() || is_guided);
         self.global.push_list(given);
-        match p.pop_pinned() {
+        let urgent = p.pop_urgent().map(|g| (g, Slice::New));
+        match urgent.or_else(|| p.pop_pinned()) {
             Some(found) => Next::Run(self.found(p, found)),
-            None => Next::Park(self.pay_wake(p)),
+            None => {
+                let wake = self.pay_wake(p);
+                Next::Park(self.pass_on_urgent(wake))
+            }
         }
     }
 }
@@ -674,7 +702,7 @@ impl<K: Sync + 'static> Sched<K> {
         !self.global.is_empty()
             || !p.is_empty()
             || !p.slot.inbox.is_empty()
-            || p.marks.has(Marks::LEFT_GS)
+            || p.marks.has(Marks::LEFT_GS | Marks::RANKED)
     }
 
     /// A CPU that must be interrupted so that it calls [`Sched::needs_timer`]

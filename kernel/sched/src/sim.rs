@@ -54,6 +54,12 @@ pub enum Planted {
     SkipOtherNodes,
     /// A waker claims an idle P of its own node or none.
     WakeOwnNode,
+    /// A background G is put into its lane, and no CPU is woken for it.
+    BackgroundUnseen,
+    /// An urgent G is put into an inbox, and its CPU is not interrupted.
+    UrgentUnsent,
+    /// A raised G is taken out of the global queue and put into another, and no CPU is woken.
+    RaisedUnseen,
 }
 
 /// No CPU: see [`set_cpu`].

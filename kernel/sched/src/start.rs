@@ -7,7 +7,7 @@
 //! the lock of that queue is taken for each. `place=other` sends it to the inbox of another P,
 //! which begins with it at once: no G waits behind its parent, and its data move to that CPU first.
 //!
-//! A pinned G waits where it is pinned, and a G of a system that has queues of its own
+//! A pinned G waits where it is pinned, one that is not normal where its priority says, and a G of a system that has queues of its own
 //! ([`crate::system`]) where that system says: neither is asked here. Later turns are not either: a
 //! G that yields or is readied goes where Go puts it.
 //!
@@ -17,6 +17,7 @@
 
 use crate::g::{G, GUIDED};
 use crate::p::P;
+use crate::priority::{self, Priority};
 use crate::sync::{Relaxed, Release, fence};
 use crate::{Sched, Wake};
 
@@ -49,25 +50,35 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// As [`Sched::start`], under any system and with any [`StartPlace`].
+    /// As [`Sched::start`], under any system, with any [`StartPlace`] and any priority.
     ///
     /// # Panics
     /// As there.
     #[cold]
-    pub fn start_asking(&self, p: &mut P<K>, g: &'static G<K>, pin: Option<usize>) -> Wake {
+    pub fn start_asking(
+        &self,
+        p: &mut P<K>,
+        g: &'static G<K>,
+        pin: Option<usize>,
+        priority: Priority,
+    ) -> Wake {
         let (is_guided, place) = (p.places.is_some(), self.start_place());
-        if !is_guided && (pin.is_some() || place == StartPlace::Here) {
+        let has_place = is_guided || pin.is_some() || priority != Priority::Normal;
+        if priority == Priority::Normal && !is_guided && (has_place || place == StartPlace::Here) {
             return self.start(p, g, pin);
         }
         assert!(pin.is_none_or(|cpu| cpu < self.slots.len()), "bad pin");
-        g.id.store(self.next_id.fetch_add(1, Relaxed) + 1, Relaxed);
+        // A system that says where Gs wait knows no ranks.
+        let rank = if is_guided { Priority::Normal } else { priority };
         let unpinned = if is_guided { GUIDED } else { 0 };
-        g.home.store(pin.map_or(unpinned, |cpu| cpu as u32 + 1), Relaxed);
+        let home = pin.map_or(unpinned, |cpu| cpu as u32 + 1) | priority::at_start(priority, rank);
+        g.id.store(self.next_id.fetch_add(1, Relaxed) + 1, Relaxed);
+        g.home.store(home, Relaxed);
         fence(Release); // as in `start`
         g.start();
         let limit = self.limit();
         match place {
-            _ if is_guided => self.submit(p, g, true),
+            _ if has_place => self.submit(p, g, true),
             StartPlace::Other if limit > 1 => {
                 let step = 1 + p.random.next() as usize % (limit - 1);
                 self.send_to_inbox((p.index + step) % limit, g)

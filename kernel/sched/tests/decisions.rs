@@ -5,8 +5,8 @@ mod common;
 
 use common::{exit, expired, find, g, machine, names, park, parked, seeded, two};
 use sched::{
-    G, GLOBAL_BATCH_MAX, GLOBAL_CHECK_EVERY, MAX_P, Next, Order, Owner, P, PSlot, RUNQ_CAPACITY,
-    RUNQ_HALF, Run, Sched, Slice, StartPlace, Status, Wake, system::MRing,
+    G, GLOBAL_BATCH_MAX, GLOBAL_CHECK_EVERY, MAX_P, Next, Order, Owner, P, PSlot, Priority,
+    RUNQ_CAPACITY, RUNQ_HALF, Run, Sched, Slice, StartPlace, Status, Wake, system::MRing,
 };
 
 type Named = Run<u32>;
@@ -25,7 +25,8 @@ fn new_gs_wait_here_or_behind_all_others_or_at_another_p() {
     let order = |place| {
         let (sched, mut ps) = machine(2);
         sched.set_start_place(place);
-        let wakes: Vec<_> = (0..4).map(|i| sched.start_asking(&mut ps[0], g(i), None)).collect();
+        let wakes: Vec<_> =
+            (0..4).map(|i| sched.start_asking(&mut ps[0], g(i), None, Priority::Normal)).collect();
         let own = names(sched, &mut ps[0]);
         (own, names(sched, &mut ps[1]), sched.counts().global, wakes)
     };
@@ -43,7 +44,7 @@ fn a_pinned_g_starts_where_it_is_pinned_wherever_others_do() {
     for place in [StartPlace::Queue, StartPlace::Other] {
         let (sched, mut ps) = machine(2);
         sched.set_start_place(place);
-        let _ = sched.start_asking(&mut ps[0], g(7), Some(0));
+        let _ = sched.start_asking(&mut ps[0], g(7), Some(0), Priority::Normal);
         assert_eq!((sched.counts().global, names(sched, &mut ps[1])), (0, vec![]));
         assert_eq!(names(sched, &mut ps[0]), [7]);
     }
@@ -53,7 +54,7 @@ fn a_pinned_g_starts_where_it_is_pinned_wherever_others_do() {
 fn with_one_p_there_is_no_other_place() {
     let (sched, mut ps) = machine(1);
     sched.set_start_place(StartPlace::Other);
-    (0..3).for_each(|i| _ = sched.start_asking(&mut ps[0], g(i), None));
+    (0..3).for_each(|i| _ = sched.start_asking(&mut ps[0], g(i), None, Priority::Normal));
     assert_eq!(names(sched, &mut ps[0]), [2, 0, 1]);
 }
 

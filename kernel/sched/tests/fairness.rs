@@ -241,7 +241,7 @@ fn loans_make_no_slice_longer_than_half_as_long_again() {
         match run.slice {
             Slice::New => (used, lent) = (0, 0),
             Slice::Resumed => resumed += 1,
-            Slice::Inherited => {}
+            Slice::Inherited | Slice::Lent => {}
         }
         if std::ptr::eq(run.g, last) {
             break;

@@ -15,7 +15,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 use sched::system::{self, MRing, System};
-use sched::{G, Next, P, PSlot, RUNQ_CAPACITY, Sched, Status, Wake};
+use sched::{G, Next, P, PSlot, Priority, RUNQ_CAPACITY, Sched, Status, Wake};
 
 const PREEMPTIONS: usize = 3;
 
@@ -103,7 +103,33 @@ fn submit_against_park_loses_no_wake_up() {
 /// The systems with one queue: P 0 puts the G there, under its lock.
 #[test]
 fn submit_to_the_shared_queue_against_park_loses_no_wake_up() {
-    no_wake_up_is_lost("shared", |sched, p| sched.start_asking(p, g(1), None));
+    no_wake_up_is_lost("shared", |sched, p| sched.start_asking(p, g(1), None, Priority::Normal));
+}
+
+/// As above, for Gs that are not normal: one goes to an inbox or to the lane, by an interrupt, the
+/// other to the lane at once.
+#[test]
+fn submit_of_a_ranked_g_against_park_loses_no_wake_up() {
+    for priority in [Priority::Urgent, Priority::Background] {
+        bounded(move || {
+            let (sched, mut ps) = machine(2);
+            let (mut p1, mut p0) = (ps.pop().unwrap(), ps.pop().unwrap());
+            let other = thread::spawn(move || {
+                let found = find(sched, &mut p1);
+                (p1, found)
+            });
+            let mut wake = sched.start_asking(&mut p0, g(1), None, priority);
+            if wake == Wake::Cpu(0) {
+                p0.set_lends(false); // its G has lent all: the other goes to the lane
+                wake = sched.arrive(&mut p0).wake;
+            }
+            let (p1, (found, wake1)) = other.join().unwrap();
+            let mut ran = deliver(sched, &mut [p0, p1], vec![wake, wake1]);
+            ran.extend(found);
+            assert_eq!(ran, [1], "the other CPU sleeps while a {priority} G waits");
+            assert_eq!(sched.counts().spinning, 0);
+        });
+    }
 }
 
 /// The M of P 0 leaves with its ring, in which a G waits, and a new M comes, with a ring that is

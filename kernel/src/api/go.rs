@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub use crate::run::error::{JoinError, SpawnError};
+pub use crate::run::priority::Priority;
 
 use crate::run::door::SpawnOptions;
 use crate::run::unwind::Caught;
@@ -50,7 +51,8 @@ impl Go {
     /// A G without a name and with a stack of the usual size: 99 KiB, or as `stack=` says.
     pub const fn new() -> Self {
         let (stack, site) = (crate::mem::stack::DEFAULT_SIZE, Location::caller());
-        Go(SpawnOptions { name: "", site, stack, pin: None, program: None })
+        let priority = Priority::Normal;
+        Go(SpawnOptions { name: "", site, stack, pin: None, program: None, priority })
     }
 
     /// Gives it a name, for reports.
@@ -69,6 +71,20 @@ impl Go {
     /// Lets it run on this CPU only.
     pub const fn pin(mut self, cpu: usize) -> Self {
         self.0.pin = Some(cpu);
+        self
+    }
+
+    /// Gives it a priority. An urgent G runs at once when it is readied, and has up to a third of a
+    /// CPU that normal Gs want; a background G runs when no other G wants the CPU, and now and then.
+    ///
+    /// ```
+    /// use runnext::prelude::*;
+    /// let alarm = Go::new().priority(Priority::Urgent).spawn(|| "seen at once")?;
+    /// assert_eq!(alarm.join(), Ok("seen at once"));
+    /// # Ok::<(), runnext::go::SpawnError>(())
+    /// ```
+    pub const fn priority(mut self, priority: Priority) -> Self {
+        self.0.priority = priority;
         self
     }
 

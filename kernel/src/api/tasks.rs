@@ -7,10 +7,11 @@
 pub use crate::watch::backtrace::Frame;
 pub use crate::watch::{GInfo, GState, NoBacktrace, gs};
 
+use crate::api::go::Priority;
 use crate::arch::text_enum;
 use crate::run::time::{Duration, sleep};
 use crate::run::{GHandle, ProgramId, door, service};
-use crate::{fail, watch};
+use crate::{fail, run, watch};
 use alloc::vec::Vec;
 
 /// The backtrace of a G that does not run, innermost first: where it will continue. If it is in a
@@ -66,6 +67,26 @@ pub fn kill(id: u64) -> Result<Killed, KillError> {
         }
     }
     Ok(Killed::Ended)
+}
+
+/// Sets the priority of the calling G.
+///
+/// ```no_run
+/// use runnext::{prelude::*, tasks};
+/// tasks::set_priority(Priority::Background); // the rest can wait
+/// ```
+pub fn set_priority(priority: Priority) {
+    run::priority::set_own(priority);
+}
+
+/// Sets the priority of another G, by its number; false if there is no such G.
+///
+/// ```
+/// use runnext::{prelude::*, tasks};
+/// assert!(!tasks::nice(0, Priority::Background), "no G has the number 0");
+/// ```
+pub fn nice(id: u64, priority: Priority) -> bool {
+    fail::find(id).is_some_and(|g| run::priority::set(&g, priority))
 }
 
 /// Has a service G repeat the request until that G has ended, unless another caller does; false if

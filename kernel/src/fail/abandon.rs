@@ -16,6 +16,7 @@ use crate::mem::stack;
 use crate::run::error::{Filled, Full, JoinError};
 use crate::run::kill::was_killed;
 use crate::run::m::M;
+use crate::run::priority::take_back;
 use crate::run::program::Ended;
 use crate::run::roster::{ALL, EPOCH};
 use crate::run::task::{Running, Task};
@@ -80,6 +81,7 @@ pub fn finish_abandoned(g: &'static G<Task>, reason: Option<JoinError>) {
     let (id, program) = (g.id(), g.kernel.program());
     TIMERS.cancel(g);
     let name = g.kernel.name.load(Relaxed);
+    take_back(&g.handle());
     // Before the joiner is woken: it may want one of these locks.
     let woken = abandon_locks(id);
     drivers::log::pass_turn_of(name);

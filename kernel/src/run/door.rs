@@ -26,6 +26,8 @@ pub use host::*;
 #[cfg(target_os = "none")]
 pub use super::kill::{check_kill, die, is_killed, was_killed};
 #[cfg(target_os = "none")]
+pub use super::priority::{is_urgent, passed_on, stop_lending};
+#[cfg(target_os = "none")]
 pub use super::{
     GHandle, attached, begin_park, begin_wait, call, cancel_park, created_and_ended, current_id,
     end_limit, is_gone, is_limit_over, may_spin, may_wait, me, num_goroutines, park, park_unlock,
@@ -39,6 +41,7 @@ pub(crate) use super::waiting::deadline_after;
 pub use super::waiting::{Reason, Wait};
 
 use super::Instance;
+use super::priority::Priority;
 use core::panic::Location;
 
 /// The running G is about to wait for a lock, or does: looks for a cycle of such waits.
@@ -91,6 +94,8 @@ pub struct SpawnOptions {
     pub pin: Option<usize>,
     /// Its program, if not that of the G that starts it.
     pub program: Option<&'static Instance>,
+    /// Its priority.
+    pub priority: Priority,
 }
 
 /// The stand-in of the host.

@@ -53,6 +53,7 @@
 use super::sys::{
     AtomicU32, GHandle, JoinError, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn,
     die, fence, irq, is_killed, look_for_cycle, park, park_until, probe_stack, ready_from, relax,
+    stop_lending,
 };
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::cell::Cell;
@@ -441,18 +442,22 @@ impl<T> Joiner<T> {
                 }
             };
             if word.load(Acquire) == DONE {
+                stop_lending();
                 return true;
             }
             if is_killed() {
+                stop_lending();
                 die(); // the handle that stays in the cell does no harm
             }
             // Relaxed: the waiter is the joiner's again, which is this G.
             if !in_time && word.compare_exchange(AWAITED, OPEN, Relaxed, Relaxed).is_ok() {
+                stop_lending();
                 return false;
             }
             begin_park(wait); // woken by an old handle, or the worker is about to
         }
         cancel_park();
+        stop_lending();
         self.wait_for_done();
         true
     }

@@ -56,6 +56,7 @@ pub(crate) mod packing;
 pub(crate) mod permit;
 pub(crate) mod poller;
 pub(crate) mod preempt;
+pub(crate) mod priority;
 pub(crate) mod proc;
 pub(crate) mod program;
 pub(crate) mod record;

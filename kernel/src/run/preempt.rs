@@ -22,13 +22,14 @@
 //! - another CPU puts one into the global queue: `sched` knows which CPUs run without a timer (its
 //!   `sysmon`), and `run` interrupts them.
 //!
-//! # Urgent Gs
+//! # Gs in a hurry
 //!
 //! A G that an interrupt has readied (a device has answered, a deadline has passed) need not wait
 //! for a slice to be over. If a CPU is idle, it takes the G; if all are busy, the G displaces the one
 //! that runs where the interrupt came, which later continues with what is left of its slice: the
 //! slice is *lent*. At most half a slice is lent in each, so no G starves, however many interrupts
-//! come; an urgent G that needs more waits in the queue like any other.
+//! come; a G that needs more waits in the queue like any other. A G of the rank urgent is in a hurry
+//! whatever has readied it (`sched::priority`); what it borrows is counted over all slices.
 //!
 //! # Other deadlines
 //!
@@ -57,11 +58,12 @@
 //! interrupts off, so the interrupt flag is the preempt word, and there is no second one.
 
 use super::account::Counter;
+use super::priority::Priority;
 use super::task::{GHandle, Task};
 use super::timer::Timed;
 use super::{
-    BOTTOM, Kind, Leaving, OnCpu, SCHED, SP, TIMERS, call, hooks, is_running, kill, note_ready,
-    running_or_none, send, wake_cpu,
+    BOTTOM, Cpu, Kind, Leaving, OnCpu, SCHED, SP, TIMERS, call, hooks, is_running, kill,
+    note_ready, running_or_none, send, wake_cpu,
 };
 use crate::arch::{self, Frame};
 use crate::mem::percpu::Here;
@@ -69,7 +71,7 @@ use crate::mem::reclaim;
 use crate::mem::stack::pack;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use sched::{G, P, Status, Wake};
+use sched::{Arrival, G, P, Sched, Status, Wake};
 
 /// A slice in cycles of the counter; 0 before [`init`].
 static SLICE_CYCLES: AtomicU64 = AtomicU64::new(0);
@@ -99,8 +101,10 @@ pub struct Slices {
     pub at_rest: Attention,
     /// The most that the slice under way may last, in cycles; drawn by `chaos`.
     limit: Cell<u64>,
-    /// An urgent G waits.
+    /// A G waits that is to displace the running one.
     pub is_urgent: Cell<bool>,
+    /// It does so by its rank, also if the running G is a borrower.
+    outranks: Cell<bool>,
     ticks: Counter,
     preemptions: Counter,
     displacements: Counter,
@@ -109,8 +113,8 @@ pub struct Slices {
 /// What a slice has lent, in cycles.
 #[derive(Clone, Copy)]
 struct Loan {
-    /// When the slice began. A loan of an earlier slice is void, so that the begin of a slice need
-    /// not clear it.
+    /// When the slice began. What an earlier slice has lent counts less ([`Slices::loan`]), so that
+    /// the begin of a slice need not clear it.
     of: u64,
     given_back: u64,
     /// When the loan under way began, if one is.
@@ -187,6 +191,10 @@ impl Attention {
 // SAFETY: the cells are touched by their own CPU only, with interrupts off.
 unsafe impl Sync for Slices {}
 
+/// The part of a slice that must be left to lend for an urgent G to displace: an interrupt for less
+/// would be a waste.
+const LEAST_LOAN: u64 = 16;
+
 /// A time that never comes.
 pub const NEVER: u64 = u64::MAX;
 
@@ -227,6 +235,7 @@ impl Slices {
             at_rest: Attention(AtomicU32::new(0)),
             limit: Cell::new(u64::MAX),
             is_urgent: Cell::new(false),
+            outranks: Cell::new(false),
             ticks: Counter::new(),
             preemptions: Counter::new(),
             displacements: Counter::new(),
@@ -244,28 +253,87 @@ impl Slices {
         self.began.get()
     }
 
+    /// A slice begins, perhaps after one whose loan was under way: that has ended.
+    pub fn begin_new(&self, now: u64) {
+        self.begin(now);
+        self.loan.set(self.loan());
+    }
+
     /// The G that lent its slice continues with what is left of it.
     #[cold]
     pub fn resume(&self, now: u64) {
         let loan = self.loan();
-        // Else other Gs have had their own slices here since: a new one.
-        let Some(lent_at) = loan.began else { return self.begin(now) };
+        let Some(lent_at) = loan.began else {
+            // Other Gs have had their own slices here since: a new one.
+            self.loan.set(loan);
+            return self.begin(now);
+        };
         let took = now.wrapping_sub(lent_at);
         self.began.set(self.began.get().wrapping_add(took));
         let (of, given_back) = (self.began.get(), loan.given_back + took);
         self.loan.set(Loan { of, given_back, began: None });
     }
 
-    /// The running G is displaced, and lends what follows. Returns how much that may be.
+    /// The running G is displaced, and lends what follows. Returns how much that may be. A borrower
+    /// that is displaced passes the loan on.
     fn lend(&self, now: u64) -> u64 {
         let loan = self.loan();
-        self.loan.set(Loan { began: Some(now), ..loan });
-        (self.length() / 2).saturating_sub(loan.given_back)
+        self.loan.set(Loan { began: loan.began.or(Some(now)), ..loan });
+        self.left(now)
+    }
+
+    /// An urgent G runs before the slice of the next normal G here begins, which lends the time.
+    #[cold]
+    pub fn lend_next(&self, now: u64) {
+        self.begin(now);
+        let most = self.lend(now);
+        self.arm_in(most, now);
+    }
+
+    /// At the next interrupt the running G is displaced, if it may be.
+    pub fn make_way(&self) {
+        self.is_urgent.set(true);
+        self.outranks.set(true);
+    }
+
+    /// Whether an urgent G may displace the running one: the slice under way may lend enough.
+    pub fn may_lend(&self, now: u64) -> bool {
+        self.has_left(self.loan(), now)
+    }
+
+    /// Whether an urgent G may run before the next slice begins.
+    pub fn may_lend_next(&self, now: u64) -> bool {
+        self.has_left(self.loan_of(now), now)
+    }
+
+    fn has_left(&self, loan: Loan, now: u64) -> bool {
+        let length = self.length();
+        let lent = loan.given_back + loan.began.map_or(0, |at| now.wrapping_sub(at));
+        length != NEVER && lent.saturating_add(length / LEAST_LOAN) <= length / 2
+    }
+
+    /// The CPU has halted: no G has waited, so it owes nothing.
+    pub fn rested(&self, now: u64) {
+        self.begin(now);
+        self.loan.set(Loan { of: now, given_back: 0, began: None });
     }
 
     fn loan(&self) -> Loan {
-        let (loan, of) = (self.loan.get(), self.began.get());
-        if loan.of == of { loan } else { Loan { of, given_back: 0, began: None } }
+        self.loan_of(self.began.get())
+    }
+
+    /// The loan of a slice that has begun then, or begins. What earlier slices have lent counts, less half of the time
+    /// that their Gs have run since: nothing is left of it when a slice was used up. So however
+    /// short the slices are, all that is lent is half of what their own Gs run, and half a slice.
+    fn loan_of(&self, of: u64) -> Loan {
+        let loan = self.loan.get();
+        if loan.of == of {
+            return loan;
+        }
+        let until = loan.began.unwrap_or(of);
+        let (ran, took) = (until.wrapping_sub(loan.of), of.wrapping_sub(until));
+        let given_back = loan.given_back.saturating_add(took).saturating_sub(ran / 2);
+        Loan { of, given_back: given_back.min(self.length() / 2), began: None }
     }
 
     /// Cycles of the whole slice.
@@ -276,8 +344,8 @@ impl Slices {
     /// Cycles that are left of the slice, or of what is lent of it: half at most.
     fn left(&self, now: u64) -> u64 {
         // lab 5 begin: left
-        let (loan, length) = (self.loan(), self.length());
-        match loan.began {
+        let (loan, length) = (self.loan.get(), self.length());
+        match loan.began.filter(|_| loan.of == self.began.get()) {
             None => length.saturating_sub(now.wrapping_sub(self.began.get())),
             Some(at) => (length / 2).saturating_sub(loan.given_back + now.wrapping_sub(at)),
         }
@@ -291,9 +359,10 @@ impl Slices {
     pub fn why_to_leave(&self, now: u64, needs_timer: impl FnOnce() -> bool) -> Option<Leaving> {
         // lab 5 begin: verdict
         if self.is_urgent.get() && self.length() != NEVER {
-            // While a loan is under way, an urgent G waits for its end.
+            // While a loan is under way, a G that a device has readied waits for its end.
             let loan = self.loan();
-            if loan.began.is_none() && loan.given_back < self.length() / 2 {
+            let is_first = loan.began.is_none() || self.outranks.get();
+            if is_first && loan.given_back < self.length() / 2 {
                 return Some(Leaving::Displace);
             }
         }
@@ -315,6 +384,7 @@ impl Slices {
     #[inline(always)]
     pub fn carry_out(&self, why: Leaving, now: u64) {
         self.is_urgent.set(false);
+        self.outranks.set(false);
         if why == Leaving::Displace {
             self.displacements.add_one();
             let most = self.lend(now);
@@ -551,7 +621,13 @@ fn ready_due(g: GHandle) {
 /// The `wake` of [`arch::Handlers`]: another CPU has work for this one.
 pub fn on_wake(frame: &Frame) {
     hooks::cpu_event(Kind::WakeReceived, 0);
-    on_device_end(frame);
+    // SAFETY: as in `on_tick`.
+    if let Some(mut on) = unsafe { OnCpu::in_handler() } {
+        let now = arch::cycles();
+        let (cpu, p) = on.parts();
+        let displaces = SCHED.is_asked(p) && sift(cpu, p, now);
+        finish(on, now, frame, false, displaces);
+    }
 }
 
 /// The `device_end` of [`arch::Handlers`]: queues the Gs that a driver has readied.
@@ -571,12 +647,13 @@ pub fn on_device_end(frame: &Frame) {
 fn finish(mut on: OnCpu<'_>, now: u64, frame: &Frame, fired: bool, mut displaces: bool) {
     let (cpu, p) = on.parts();
     let is_quiet = SCHED.is_quiet(p);
-    displaces |= !is_quiet && arrive(p);
+    displaces |= !is_quiet && arrive(cpu, p, now);
     // Else on the stack of the M, or about to be: the M looks for Gs itself. A G that is about to
     // park is not preempted: its state is no longer its CPU's alone.
     let g = Some(running_or_none()).filter(|g| g.status() == Status::Running);
     if let Some(g) = g {
-        if displaces {
+        // An urgent G is displaced by none: a normal one waits for the end of its loan, or slice.
+        if displaces && g.rank() != Priority::Urgent {
             cpu.slices.is_urgent.set(true);
         }
         let is_limited = !is_quiet && g.pin().is_none() && arch::cpu_index() >= SCHED.limit();
@@ -626,8 +703,30 @@ fn finish(mut on: OnCpu<'_>, now: u64, frame: &Frame, fired: bool, mut displaces
 
 /// Gs have arrived, or the P has other work than its queue. Whether a G is to displace the running one.
 #[cold]
-fn arrive(p: &mut P<Task>) -> bool {
-    let arrival = SCHED.arrive(p);
+fn arrive(cpu: &Cpu, p: &mut P<Task>, now: u64) -> bool {
+    admit(cpu, p, now, Sched::arrive)
+}
+
+/// The rank of a G was raised: this CPU looks for the G in its queues.
+#[cold]
+fn sift(cpu: &Cpu, p: &mut P<Task>, now: u64) -> bool {
+    admit(cpu, p, now, Sched::sift)
+}
+
+fn admit(
+    cpu: &Cpu,
+    p: &mut P<Task>,
+    now: u64,
+    arrive: fn(&Sched<Task>, &mut P<Task>) -> Arrival,
+) -> bool {
+    let g = running_or_none();
+    let may_leave = g.status() == Status::Running && g.rank() != Priority::Urgent;
+    let lends = may_leave && cpu.slices.may_lend(now);
+    p.set_lends(lends);
+    let arrival = arrive(&SCHED, p);
+    if lends && !p.lends() {
+        cpu.slices.outranks.set(true);
+    }
     send(arrival.wake);
     arrival.displace
 }

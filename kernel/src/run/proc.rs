@@ -178,7 +178,7 @@ extern "C" fn gosched_m(cpu: &'static Cpu, g: &'static G<Task>) -> ! {
 
 #[cold]
 fn gosched_slow(mut on: OnCpu<'_>, g: &'static G<Task>, last: Last, rest: Unrotated) -> ! {
-    let next = SCHED.rotate_slow(on.p(), g, rest);
+    let next = SCHED.rotate_slow(may_lend(&mut on), g, rest);
     carry_out(on, next, last)
 }
 
@@ -346,8 +346,21 @@ fn schedule(mut on: OnCpu<'_>, last: Last) -> ! {
 /// The P's own queue is empty, or another place comes first.
 #[cold]
 fn schedule_slow(mut on: OnCpu<'_>, last: Last) -> ! {
-    let next = SCHED.find_runnable(on.p());
+    let next = SCHED.find_runnable(may_lend(&mut on));
     carry_out(on, next, last)
+}
+
+/// This CPU's P, which knows whether it may lend time, if an urgent G waits.
+fn may_lend<'a>(on: &'a mut OnCpu<'_>) -> &'a mut P<Task> {
+    let (cpu, p) = on.parts();
+    if SCHED.has_ranked(p) {
+        let (slices, now) = (&cpu.slices, arch::cycles());
+        // If a G was displaced, its slice goes on.
+        let lends =
+            if p.has_displaced() { slices.may_lend(now) } else { slices.may_lend_next(now) };
+        p.set_lends(lends);
+    }
+    p
 }
 
 #[inline(always)]
@@ -374,7 +387,7 @@ fn execute(on: OnCpu<'_>, g: &'static G<Task>, slice: Slice, last: Last) -> ! {
             on.cpu().slices.begin(last.at);
         }
         Slice::Inherited => {}
-        Slice::Resumed => execute_slow(on, g, last, slice),
+        Slice::Resumed | Slice::Lent => execute_slow(on, g, last, slice),
     }
     if on.cpu().slices.attention.get() != 0 {
         execute_slow(on, g, last, slice);
@@ -422,7 +435,8 @@ fn execute_slow(mut on: OnCpu<'_>, g: &'static G<Task>, mut last: Last, slice: S
     match slice {
         Slice::Inherited => {}
         Slice::Resumed => on.cpu().slices.resume(last.at),
-        Slice::New => on.cpu().slices.begin(last.at), // perhaps later than it was begun
+        Slice::Lent => on.cpu().slices.lend_next(last.at),
+        Slice::New => on.cpu().slices.begin_new(last.at), // perhaps later than it was begun
     }
     let (cpu, p) = on.parts();
     // A timer that is armed already serves the next slice as well.
@@ -470,7 +484,7 @@ fn stop_m(mut on: OnCpu<'_>, mut wake: Wake, last: Last) -> ! {
     loop {
         send(wake);
         on = rest(on);
-        wake = match SCHED.find_runnable(on.p()) {
+        wake = match SCHED.find_runnable(may_lend(&mut on)) {
             Next::Park(wake) => wake,
             found => {
                 if on.cpu().slices.at_rest.has(Attention::WATCHDOG) {
@@ -519,7 +533,8 @@ fn halt(mut on: OnCpu<'_>) -> OnCpu<'_> {
     let now = arch::cycles();
     on.cpu().times.idled(now.wrapping_sub(halted));
     // The next G here does not inherit a slice from before the halt.
-    on.cpu().slices.begin(now);
+    on.cpu().slices.rested(now);
+    on.p().set_lends(true); // to Gs in its inbox, too
     if cfg!(debug_assertions) {
         (hooks::get().resumes)(now);
     }

@@ -7,6 +7,7 @@
 use super::KERNEL;
 use super::door::{self, SpawnOptions};
 use super::error::SpawnError;
+use super::priority::Priority;
 use super::unwind::Caught;
 use crate::mem::stack::DEFAULT_SIZE;
 use core::panic::Location;
@@ -22,7 +23,8 @@ pub(super) static COUNT: AtomicUsize = AtomicUsize::new(0);
 pub fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
     COUNT.fetch_add(1, Relaxed);
     let (site, program) = (Location::caller(), Some(&KERNEL));
-    let options = SpawnOptions { name, site, stack: DEFAULT_SIZE, pin: None, program };
+    let priority = Priority::Normal;
+    let options = SpawnOptions { name, site, stack: DEFAULT_SIZE, pin: None, program, priority };
     let counted = move || {
         work();
         COUNT.fetch_sub(1, Relaxed);

@@ -15,6 +15,7 @@
 use super::door::SpawnOptions;
 use super::error::SpawnError;
 use super::preempt::Attention;
+use super::priority::{Priority, while_starting};
 use super::task::Task;
 use super::{
     Instance, Job, Joiner, Kind, Leaving, OnCpu, SCHED, What, Work, ask_for_upkeep, hooks, kill,
@@ -57,7 +58,7 @@ pub unsafe fn spawn_borrowing<J: Job>(
     options: SpawnOptions,
     job: J,
 ) -> Result<Joiner<J::Outcome>, SpawnError> {
-    let SpawnOptions { name, site, stack, pin, program } = options;
+    let SpawnOptions { name, site, stack, pin, program, priority } = options;
     let me = &running_or_none().kernel;
     let own = me.program.get();
     let mut irqs = IrqState::ON;
@@ -106,8 +107,9 @@ pub unsafe fn spawn_borrowing<J: Job>(
     let (cpu, p) = on.parts();
     g.kernel.init_g(work, name, site, program.or(own), cpu.slices.began());
     cpu.counters.created.add_one();
-    if cpu.slices.attention.get() != 0 || cfg!(debug_assertions) {
-        start_slow(on, g, pin);
+    let is_normal = priority == Priority::Normal;
+    if !is_normal || cpu.slices.attention.get() != 0 || cfg!(debug_assertions) {
+        start_slow(on, g, pin, priority);
     } else if let wake @ Wake::Cpu(_) = SCHED.start(p, g, pin) {
         submitted(cpu, p, wake);
     }
@@ -122,9 +124,10 @@ fn top_of(g: &'static G<Task>) -> usize {
     unsafe { &*g.kernel.stack.as_ptr() }.as_ref().map_or(0, Stack::start) as usize
 }
 
-/// The last part of [`spawn`] with interrupts off, where an attention bit is set.
+/// The last part of [`spawn`] with interrupts off, where an attention bit is set, or for a G that is
+/// not normal.
 #[cold]
-fn start_slow(mut on: OnCpu<'_>, g: &'static G<Task>, pin: Option<usize>) {
+fn start_slow(mut on: OnCpu<'_>, g: &'static G<Task>, pin: Option<usize>, priority: Priority) {
     let (cpu, p) = on.parts();
     g.kernel.account.since.store(arch::cycles(), Relaxed); // how long it is queued is counted
     if system::binds() {
@@ -132,7 +135,7 @@ fn start_slow(mut on: OnCpu<'_>, g: &'static G<Task>, pin: Option<usize>) {
         g.kernel.sp.set(unsafe { arch::prepare(top_of(g), system::thread_main) });
     }
     let (name, site) = g.kernel.label(|| true).unwrap_or_default();
-    let wake = SCHED.start_asking(p, g, pin);
+    let wake = while_starting(priority, || SCHED.start_asking(p, g, pin, priority));
     if cpu.slices.attention.has(Attention::TRACED)
         && let Some(site) = site
     {

@@ -68,7 +68,8 @@ use super::poison::{LockError, LockResult, check, lock_type, taken, with_guard};
 use super::queue::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use crate::run::door::might_park;
 use crate::run::sys::{
-    AtomicU64, PAUSES, Reason, TRIES, const_fn, may_spin, me, now_ns, probe_stack, relax,
+    AtomicU64, PAUSES, Reason, TRIES, const_fn, is_urgent, may_spin, me, now_ns, passed_on,
+    probe_stack, relax, stop_lending,
 };
 use alloc::sync::Arc;
 use core::cell::UnsafeCell;
@@ -277,8 +278,10 @@ impl Lock {
             Err(mine) => mine,
         };
         let since_ns = now_ns();
+        // An unlock must end what an urgent G lends to the holder.
+        let calls = if is_urgent() { CALLS } else { mine };
         let locked = self.queue.lock();
-        match self.barge_or_wait(mine, |word| begins_to_wait(word, mine)) {
+        match self.barge_or_wait(mine, |word| begins_to_wait(word, calls)) {
             Err(LockError::Held) => {}
             done => return done,
         }
@@ -286,7 +289,10 @@ impl Lock {
         let place = place(since_ns, deadline_ns);
         let _ = core::ptr::from_ref(self).expose_provenance(); // for `held::forget_waiter`
         // As after a timeout: a G that is killed has checked once more, too.
-        let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock()));
+        let if_killed = IfUnwound(|| {
+            self.tell_if_empty(&self.queue.lock());
+            stop_lending();
+        });
         let begun = || watch_wait(is_own, || self.word.load(Relaxed) & OWNER);
         let mut tried = Err(LockError::Held);
         let waited = locked.wait_watching(place, Some(begun), |()| {
@@ -297,10 +303,13 @@ impl Lock {
         });
         core::mem::forget(if_killed);
         let (Waited::Took(locked) | Waited::TimedOut(locked, _)) = waited else {
+            stop_lending();
             return self.poisoned();
         };
         // If it was nudged in vain, it has set CALLS at its last try: nothing to pass on.
         self.tell_if_empty(&locked);
+        drop(locked);
+        stop_lending();
         tried
     }
 
@@ -394,12 +403,13 @@ impl Lock {
         while word & (HUNGRY | CALLS) == 0 {
             // Release as in (2).
             match self.word.compare_exchange(word, word & !OWNER, Release, Relaxed) {
-                Ok(_) => return,
+                Ok(_) => return self.passed_on(0),
                 Err(now) => word = now,
             }
         }
         let mut locked = self.queue.lock();
-        let next = match locked.front(0) {
+        let first = locked.front(0);
+        let next = match first {
             None => {
                 self.word.fetch_and(!(OWNER | QUEUED | CALLS | HUNGRY), Release);
                 None
@@ -427,6 +437,13 @@ impl Lock {
             }
         };
         locked.ready_if(next);
+        self.passed_on(first.map_or(0, |first| first.me));
+    }
+
+    /// What waiters have lent to this G, which has freed the lock, is lent to the next: that has the
+    /// lock, or is called.
+    fn passed_on(&self, next: u64) {
+        passed_on(core::ptr::from_ref(&self.queue).addr(), next);
     }
 }
 

@@ -48,7 +48,7 @@ use super::mutex::Mutex;
 use super::poison::{LockError, LockResult, check, lock_type, taken, with_guard};
 use super::queue::{IfUnwound, Locked, Place, TimedOut, WaitQueue, Waited};
 use crate::run::door::might_park;
-use crate::run::sys::{AtomicU64, Reason, const_fn, me};
+use crate::run::sys::{AtomicU64, Reason, const_fn, me, passed_on, stop_lending};
 use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -349,7 +349,10 @@ impl LockRw {
         let reason = if list == READING { Reason::RwLockRead } else { Reason::RwLockWrite };
         let place = Place { reason, list, value: Some(me()), deadline_ns };
         let _ = core::ptr::from_ref(self).expose_provenance(); // for `held::forget_waiter`
-        let if_killed = IfUnwound(|| self.next_phase()); // as when it is time
+        let if_killed = IfUnwound(|| {
+            self.next_phase(); // as when it is time
+            stop_lending();
+        });
         let is_own = deadline_ns.is_none() && is_mine(owner_in(self.word.load(Relaxed)));
         let begun = || watch_wait(is_own, || owner_in(self.word.load(Relaxed)));
         // A G that waits here looks only for this: the unlock grants it the lock.
@@ -357,11 +360,15 @@ impl LockRw {
         let waited = locked.wait_watching(place, Some(begun), check);
         forget(if_killed);
         let (locked, why_not) = match waited {
-            Waited::Granted(_) => return Ok(()),
+            Waited::Granted(_) => {
+                stop_lending();
+                return Ok(());
+            }
             Waited::Took(locked) => (locked, LockError::Abandoned),
             Waited::TimedOut(locked, _) => (locked, LockError::Held),
         };
         drop(locked);
+        stop_lending();
         // If this was the writer that kept readers out, they may enter now.
         self.next_phase();
         Err(why_not)
@@ -482,6 +489,8 @@ impl LockRw {
         self.word.fetch_and(!(OWNER | WRITER), Release);
         drop(locked);
         self.next_phase();
+        // Readers have no names: nothing is lent to them.
+        passed_on(core::ptr::from_ref(&self.queue).addr(), owner_in(self.word.load(Relaxed)));
     }
 
     /// Lets in the waiters that may enter now.

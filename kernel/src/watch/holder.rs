@@ -15,12 +15,14 @@ use super::snapshot::{GInfo, GState};
 use super::{calls, snapshot};
 use crate::arch;
 use crate::mem::stack::slot;
+use crate::run::priority::{self, CHAIN};
 use crate::run::roster::{is_gone, name_of, record};
 use crate::run::task::{GHandle, Task};
 use crate::run::waiting::{Reason, Wait};
 use crate::run::{Instance, WORKER_WORD, running, running_on, worker_in};
 use crate::wait::held;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::ptr;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::fence;
 use sched::{G, Status};
 
@@ -126,6 +128,25 @@ fn read(address: usize) -> Option<usize> {
     arch::irq::restore(irqs);
     fence(Acquire); // reads the word before the check that validates it
     word
+}
+
+/// The running G is about to wait, or does: it lends its rank to the G that it waits for, and that
+/// one to the next (`run::priority`).
+pub fn lend_rank() {
+    let Some(mut g) = running() else { return };
+    for _ in 0..CHAIN {
+        let Some((seen, next)) = blocker(g) else { return };
+        let object = Wait::unpack(seen.waiting).object;
+        if ptr::eq(g, next) || !priority::lend(&seen.handle, &next.handle(), object) {
+            return;
+        }
+        // Stored, and read again: pairs with the unlock, which stores the owner, and looks for loans.
+        fence(SeqCst);
+        match blocker(g) {
+            Some((now, same)) if now.stamp() == seen.stamp() && ptr::eq(next, same) => g = next,
+            _ => priority::take_back(&seen.handle), // and once more
+        }
+    }
 }
 
 /// The number of the G that holds the lock that `g` waits for.

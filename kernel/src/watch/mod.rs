@@ -13,7 +13,7 @@ pub(crate) mod snapshot;
 pub(crate) mod symbols;
 pub mod trace;
 pub use calls::{NoBacktrace, calls};
-pub use holder::{WaitingG, waits_for_another};
+pub use holder::{WaitingG, lend_rank, waits_for_another};
 pub use snapshot::{
     Bucket, GInfo, GState, MInfo, MStats, PInfo, Stats, gs, info, members, ms, stats,
 };

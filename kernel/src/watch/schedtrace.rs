@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Display, Write};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use sched::Priority;
 
 /// When the first line was made, ns; that is its time 0.
 static START_NS: AtomicU64 = AtomicU64::new(0);
@@ -134,7 +135,11 @@ impl Seen {
             };
             let wait = g.wait.map_or(String::new(), |wait| format!("{wait}"));
             let (id, m) = (g.id, or_nil(g.m));
-            let _ = writeln!(text, "  G{id}: status={status}({wait}) m={m} lockedm=nil");
+            let _ = write!(text, "  G{id}: status={status}({wait}) m={m} lockedm=nil");
+            let _ = match (g.priority, g.rank) {
+                (Priority::Normal, Priority::Normal) => writeln!(text),
+                (priority, rank) => writeln!(text, " priority={priority} rank={rank}"),
+            };
         }
         text
     }

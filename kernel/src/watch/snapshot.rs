@@ -28,7 +28,7 @@ use core::fmt;
 use core::ops::Range;
 use core::panic::Location;
 use core::sync::atomic::Ordering::Relaxed;
-use sched::{G, Status};
+use sched::{G, Priority, Status};
 
 /// How many times a G that keeps changing its state is read.
 pub(super) const TRIES: usize = 4;
@@ -56,6 +56,10 @@ pub struct GInfo {
     pub cpu: Option<usize>,
     /// The CPU that it must run on.
     pub pin: Option<usize>,
+    /// The priority that its program gave it.
+    pub priority: Priority,
+    /// The priority that counts: its own, or a higher one of a G that waits for it.
+    pub rank: Priority,
     /// The M that it runs on, or on which it waits in a call.
     pub m: Option<u32>,
     /// Nanoseconds that it was on a CPU.
@@ -161,6 +165,8 @@ fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInf
         program: task.program().id(),
         cpu,
         pin: g.pin(),
+        priority: g.priority(),
+        rank: g.rank(),
         m: on_m.or_else(|| CPUS[cpu?].m.get()).map(|m| m.id() as u32),
         cpu_ns,
         queued_ns,

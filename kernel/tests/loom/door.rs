@@ -131,6 +131,15 @@ pub fn abandon_locks(
 
 pub fn look_for_cycle(_: bool) {}
 
+/// Threads have no ranks.
+pub fn is_urgent() -> bool {
+    false
+}
+
+pub fn passed_on(_: usize, _: u64) {}
+
+pub fn stop_lending() {}
+
 pub fn now_ns() -> u64 {
     let (now, step) = NOW_STEP.get();
     NOW_STEP.set((now + step, step));

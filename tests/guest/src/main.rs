@@ -13,7 +13,7 @@
 //! gone before what they borrow, `memory` that running out does;
 //! `protection` who may do what with which memory; `disk` the disk, of the kind that its
 //! argument names, `damage` an archive that is broken block by block. `idle_latency`, `fair`,
-//! `cooperative`, `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can count
+//! `cooperative`, `bounds`, `priority`, `latency` and `cost` are for virtual time (`-icount`), where they can count
 //! slices and instructions; `near` for a machine of two NUMA nodes. Unlike the programs of the standard image these may be
 //! unsafe: that is what they are for.
 #![no_std]
@@ -42,6 +42,7 @@ mod near;
 mod overflow;
 mod packing;
 mod poller;
+mod priority;
 mod probes;
 mod programs;
 mod protection;

@@ -28,6 +28,7 @@ fn main() {
         a_readied_g_runs_next_in_the_same_slice_if_that_is_promised,
         a_search_reads_more_rings_with_more_blocked_calls_unless_it_is_flat,
         a_sleeper_displaces_a_hog_if_that_is_promised,
+        an_urgent_g_runs_at_once_if_that_is_promised,
         a_hog_that_has_blocked_shares_its_cpu,
         a_lock_that_a_full_stack_has_lost_is_abandoned,
         an_m_is_made_for_each_g_or_used_again,
@@ -262,6 +263,49 @@ fn a_sleeper_displaces_a_hog_if_that_is_promised() {
     match system::running().promises.displaces {
         true => assert!(displaced > 0),
         false => assert_eq!(displaced, 0),
+    }
+}
+
+/// An urgent G has run when the call that readied it returns, beside hogs; else it waits its turn.
+fn an_urgent_g_runs_at_once_if_that_is_promised() {
+    const ROUNDS: u64 = 5;
+    static STOP: AtomicBool = AtomicBool::new(false);
+    static SEEN: AtomicU64 = AtomicU64::new(0);
+    if check::chaos_on() {
+        return;
+    }
+    let (tx, rx) = chan::bounded(1);
+    let urgent = Go::new().priority(Priority::Urgent).spawn(move || {
+        tx.send(current()).expect("it is awaited");
+        while !STOP.load(Relaxed) {
+            park();
+            SEEN.fetch_add(1, Relaxed);
+        }
+    });
+    let urgent = (urgent.expect("memory"), rx.recv().expect("it says"));
+    let hog = |_| {
+        go(|| {
+            while !STOP.load(Relaxed) {
+                check::spin();
+            }
+        })
+    };
+    let hogs: Vec<_> = (0..2 * num_cpus()).map(hog).collect();
+    let at_once = (0..ROUNDS).filter(|_| {
+        sleep(Duration::from_millis(1)); // it parks meanwhile
+        let before = SEEN.load(Relaxed);
+        urgent.1.unpark();
+        SEEN.load(Relaxed) > before
+    });
+    let at_once = at_once.count() as u64;
+    STOP.store(true, Relaxed);
+    urgent.1.unpark();
+    join_all(hogs);
+    urgent.0.join().expect("no panic");
+    figure("urgent_at_once", at_once);
+    match system::running().promises.priorities {
+        true => assert_eq!(at_once, ROUNDS),
+        false => assert!(at_once < ROUNDS, "{at_once} of {ROUNDS}"),
     }
 }
 

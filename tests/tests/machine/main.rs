@@ -36,6 +36,7 @@ mod overrides;
 mod packing;
 mod patterns;
 mod poller;
+mod priority;
 mod probes;
 mod programs;
 mod protection;

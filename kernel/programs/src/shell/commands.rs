@@ -37,6 +37,7 @@ pub fn obey(command: &Command) {
             super::run::run(program, words, *in_background);
         }
         Command::Kill(g) => with_number(g, kill),
+        Command::Nice(g, priority) => with_number(g, |g| nice(g, *priority)),
         Command::Trace(Trace::Start) => trace_start(),
         Command::Trace(Trace::Stop) => trace_stop(),
         Command::Sched { is_detailed: false } => {
@@ -174,7 +175,7 @@ fn ps() {
             show!("     \u{2026} {} more \u{2026}", all - MOST);
         }
         let holder = g.holder.map(|holder| format!(" of G {holder}")).unwrap_or_default();
-        let wait = g.wait.map(wait_for).unwrap_or_default() + &holder;
+        let wait = g.wait.map(wait_for).unwrap_or_default() + &holder + &rank(g);
         let cpu = g.cpu.map(|cpu| format!("{cpu}")).unwrap_or_else(|| "-".into());
         let site = g.site.map(|site| format!("{}:{}", in_crate(site.file()), site.line()));
         let site = site.unwrap_or_default();
@@ -182,6 +183,15 @@ fn ps() {
         show!("{}", row(g.id, g.state, cpu, g.cpu_ns / 1000, [name, &site, &wait]));
     }
     show!("{all} Gs");
+}
+
+/// The priority of a G that is not normal.
+fn rank(g: &tasks::GInfo) -> String {
+    match (g.priority, g.rank) {
+        (Priority::Normal, Priority::Normal) => String::new(),
+        (own, rank) if own == rank => format!(" [{own}]"),
+        (own, rank) => format!(" [{own}, runs as {rank}]"),
+    }
 }
 
 /// A row of `ps`. The last column is as wide as it must be.
@@ -216,7 +226,7 @@ fn wait_for(wait: Wait) -> String {
 }
 
 /// Calls `f` with the number of the selected G, if there is one.
-fn with_number(which: &Which, f: fn(u64)) {
+fn with_number(which: &Which, f: impl Fn(u64)) {
     let name = match which {
         Which::Number(number) => return f(*number),
         Which::Name(name) => name,
@@ -246,6 +256,14 @@ fn kill(g: u64) {
              it ends if it ever waits"
         ),
         Err(error) => show!("G {g}: {error}; `ps` shows what there is"),
+    }
+}
+
+fn nice(g: u64, priority: Priority) {
+    match tasks::nice(g, priority) {
+        true if system::running().promises.priorities => show!("G {g} is {priority} from now on"),
+        true => show!("G {g} is {priority}; {} has no ranks", system::running().name),
+        false => show!("no G has the number {g}; `ps` shows what there is"),
     }
 }
 

@@ -8,6 +8,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
+use runnext::go::Priority;
 
 /// A command of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub enum Command {
     Stack(Which),
     /// Ends a G.
     Kill(Which),
+    /// Sets the priority of a G.
+    Nice(Which, Priority),
     /// Shows frames, heap, stacks.
     Mem,
     /// Shows interrupts by device and by CPU.
@@ -105,6 +108,7 @@ pub static COMMANDS: &[Spec] = &[
     spec("bench", "<name>", "what an operation costs here and now", |w| Ok(Command::Bench(w.need("which one?")?))),
     spec("stack", "<g>", "where the G with this number or name waits, by function", |w| w.g().map(Command::Stack)),
     spec("kill", "<g>", "ends the G with this number or name", |w| w.g().map(Command::Kill)),
+    spec("nice", "<g> <priority>", "a G's priority: urgent, normal or background", nice),
     spec("mem", "", "memory: frames, heap, stacks", |_| Ok(Command::Mem)),
     spec("irq", "", "interrupts, by device and by CPU", |_| Ok(Command::Irq)),
     spec("dmesg", "[lines]", "what was printed since boot, or the last lines of it", dmesg),
@@ -200,6 +204,15 @@ fn run(words: &mut Words) -> Result<Command, Complaint> {
 
 fn gomaxprocs(words: &mut Words) -> Result<Command, Complaint> {
     words.number("a number of Ps, from 1 on", 1).map(Command::GoMaxProcs)
+}
+
+fn nice(words: &mut Words) -> Result<Command, Complaint> {
+    let g = words.g()?;
+    let word = words.need("urgent, normal or background?")?;
+    match Priority::ALL.into_iter().find(|priority| priority.as_str() == word) {
+        Some(priority) => Ok(Command::Nice(g, priority)),
+        None => Err(words.complaint(format!("`{}` is no priority", shorten(&word)))),
+    }
 }
 
 fn dmesg(words: &mut Words) -> Result<Command, Complaint> {
@@ -312,6 +325,7 @@ mod tests {
         for spec in COMMANDS {
             let line = match spec.arguments {
                 "<g>" => format!("{} 1", spec.name),
+                "<g> <priority>" => format!("{} 1 urgent", spec.name),
                 "start|stop" | "<name>" | "<program> [words] [&]" => format!("{} start", spec.name),
                 _ => spec.name.to_string(),
             };
@@ -326,6 +340,8 @@ mod tests {
         assert_eq!(complaint("exit"), "no command `exit`; did you mean `poweroff`?");
         assert_eq!(complaint("frobnicate"), "no command `frobnicate`; `help` lists what there is");
         assert_eq!(complaint("trace"), "start or stop?; usage: trace start|stop");
+        let usage = "usage: nice <g> <priority>";
+        assert_eq!(complaint("nice 1 high"), format!("`high` is no priority; {usage}"));
         assert_eq!(complaint("ps x"), "`x` is one word too many; usage: ps");
         assert!(complaint("gomaxprocs 0").contains("is not a number of Ps"));
         assert!(complaint("kill -1").contains("is not the number of a G"));

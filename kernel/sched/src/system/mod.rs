@@ -125,6 +125,8 @@ pub struct Promises {
     pub run_next: bool,
     /// A G that an interrupt readies while all CPUs are busy runs at once.
     pub displaces: bool,
+    /// An urgent G that is readied runs at once, and a background G when no other wants the CPU.
+    pub priorities: bool,
     /// A switch takes no lock that all CPUs share.
     pub no_shared_lock: bool,
     /// Finding a G costs the same however many calls are blocked.
@@ -139,6 +141,7 @@ impl Promises {
         many_gs: true,
         run_next: true,
         displaces: true,
+        priorities: true,
         no_shared_lock: true,
         flat_search: true,
     };

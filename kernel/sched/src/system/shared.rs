@@ -51,8 +51,13 @@ pub static ABOUT: About = About {
 };
 
 /// Also those of the systems that have its queue.
-pub(super) const PROMISES: Promises =
-    Promises { run_next: false, displaces: false, no_shared_lock: false, ..Promises::ALL };
+pub(super) const PROMISES: Promises = Promises {
+    run_next: false,
+    displaces: false,
+    priorities: false,
+    no_shared_lock: false,
+    ..Promises::ALL
+};
 
 impl<K: Sync + 'static> System<K> for Shared {
     fn about(&self) -> &'static About {

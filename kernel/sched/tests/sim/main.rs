@@ -3,8 +3,8 @@
 //! Each virtual CPU is a coroutine that runs the loop of an M; whenever `sched` touches
 //! shared memory, the machine may switch to another CPU at random (`sched::sim`). Gs
 //! are scripts: they work, spawn, yield, expire, park and ready one another; some are
-//! pinned; in one world of four they are made by the ringful; interrupts come late; the
-//! limit changes. After every switch the invariants are checked (`World::check`).
+//! pinned; in one world of two some are not normal, and their ranks change at any time; in
+//! one of four they are made by the ringful; interrupts come late; the limit changes. After every switch the invariants are checked (`World::check`).
 //! Everything follows from the seed, which a failure prints; `SEED=<n> cargo test …`
 //! repeats that seed, and `SEEDS=<n>` tries that many instead of [`SEEDS`].
 
@@ -93,16 +93,16 @@ const APPLY: [(&str, &[Planted]); 6] = {
         &[NoLookAgain, NoFence, NoInterrupt, ReadyTwice, ForgetHalted, PutAndForget];
     [
         ("1to1", OF_A_QUEUE),
-        ("n1", &[ReadyTwice, LoseBorrower, ForgetHalted]),
+        ("n1", &[ReadyTwice, LoseBorrower, ForgetHalted, UrgentUnsent]),
         ("pool", OF_A_QUEUE),
         ("shared", OF_A_QUEUE),
         ("distributed", &[
             NoLookAgain, NoFence, NoInterrupt, PublishFirst, ReadyTwice, LoseBorrower, ForgetHalted,
-            ClaimFirst, SkipRingsOfMs,
+            ClaimFirst, SkipRingsOfMs, BackgroundUnseen, UrgentUnsent, RaisedUnseen,
         ]),
         ("mpn", &[
             NoLookAgain, NoFence, NoInterrupt, PublishFirst, ReadyTwice, LoseBorrower, ForgetHalted,
-            ClaimFirst, KeepIdleBit,
+            ClaimFirst, KeepIdleBit, BackgroundUnseen, UrgentUnsent, RaisedUnseen,
         ]),
     ]
 };

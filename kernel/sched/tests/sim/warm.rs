@@ -12,7 +12,7 @@ use crate::lifo::Lifo;
 use sched::sim;
 use sched::sim::lines::{self, Counted};
 use sched::system::{self, System};
-use sched::{G, Next, PSlot, Run, Sched};
+use sched::{G, Next, PSlot, Priority, Run, Sched};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const CAPACITY: usize = 256;
@@ -45,7 +45,7 @@ fn run(system: &'static dyn System<Task>) -> Counted {
     sim::begin(1, 1, u32::MAX, None, || ());
     sim::set_cpu(Some(0));
     for _ in 0..PARENTS {
-        let _ = sched.start_asking(&mut p, task(CHILDREN), None);
+        let _ = sched.start_asking(&mut p, task(CHILDREN), None, Priority::Normal);
     }
     while let Next::Run(Run { g, .. }) = sched.find_runnable(&mut p) {
         let Task { children, is_parent, lines } = &g.kernel;
@@ -57,7 +57,7 @@ fn run(system: &'static dyn System<Task>) -> Counted {
         children.store(left, Relaxed);
         let child = task(0);
         child.kernel.lines.iter().for_each(|line| sim::touch(line, true));
-        let _ = sched.start_asking(&mut p, child, None);
+        let _ = sched.start_asking(&mut p, child, None, Priority::Normal);
         sched.yielded(&mut p, g);
     }
     sim::set_cpu(None);

@@ -5,7 +5,7 @@ use corosensei::{Coroutine, Yielder};
 use sched::near::{Cpus, Row, Seat};
 use sched::sim::{self, Planted};
 use sched::system::{self, MRing, Rules, System};
-use sched::{G, Next, Owner, P, PSlot, RUNQ_CAPACITY, Run, Sched, Slice, Status, Wake};
+use sched::{G, Next, Owner, P, PSlot, Priority, RUNQ_CAPACITY, Run, Sched, Slice, Status, Wake};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -78,6 +78,11 @@ struct World {
     /// How often the limit may still change: each change interrupts many CPUs.
     limit_changes: Cell<u32>,
     over: Cell<bool>,
+    /// In some worlds some Gs are not normal; and the lock that the kernel has for their ranks.
+    is_ranked: bool,
+    /// Whether a rank counts under this system; a priority may be given under each.
+    has_ranks: bool,
+    ranking: Cell<bool>,
     rules: Rules,
     /// The rings of spare Ms, and of Ms that are away with a G in a call.
     spare_rings: RefCell<Vec<Owner<Script>>>,
@@ -181,6 +186,9 @@ pub fn simulate(seed: u64, shape: Shape, planted: Option<Planted>) {
         steps_max: shape.steps * cpus as u64,
         limit_changes: Cell::new(if rng.one_in(4) && !rules.one_p { 8 } else { 0 }),
         over: Cell::new(false),
+        is_ranked: rng.one_in(2),
+        has_ranks: system.about().promises.priorities,
+        ranking: Cell::new(false),
         rules,
         spare_rings: RefCell::default(),
         away_rings: RefCell::default(),
@@ -359,6 +367,7 @@ impl World {
         let me = &self.cpus[p.index()];
         let mut decided = None;
         while !self.over.get() {
+            p.set_lends(self.random(2) == 0);
             match decided.take().unwrap_or_else(|| self.sched.find_runnable(&mut p)) {
                 Next::Run(run) => {
                     self.send(p.index(), run.wake);
@@ -407,7 +416,10 @@ impl World {
                         self.send(p.index(), wake);
                     }
                 }
-                2 => self.ready_one(p),
+                2 => {
+                    self.ready_one(p);
+                    self.rank_one(p);
+                }
                 3 => {
                     self.step_off(g);
                     return Some(match self.sched.rotate(p, g) {
@@ -568,9 +580,16 @@ impl World {
                 self.send(usize::MAX, Wake::Cpu(cpu));
             }
         }
+        p.set_lends(self.random(2) == 0);
+        let mut displace = false;
+        if self.sched.is_asked(p) {
+            let arrival = self.sched.sift(p);
+            self.send(p.index(), arrival.wake);
+            displace = arrival.displace;
+        }
         let arrival = self.sched.arrive(p);
         self.send(p.index(), arrival.wake);
-        arrival.displace
+        displace | arrival.displace
     }
 
     /// A G readies another.
@@ -586,6 +605,27 @@ impl World {
             let wake = self.sched.ready(p, g.handle(), |_, _| ());
             self.send(p.index(), wake);
         }
+    }
+
+    /// A G changes the rank of some G, in whatever state that is.
+    fn rank_one(&self, p: &mut P<Script>) {
+        let from = p.index();
+        if self.is_ranked && !self.ranking.replace(true) {
+            let g = self.gs.borrow()[self.random(self.gs.borrow().len())];
+            let rank = if self.has_ranks { self.priority() } else { Priority::Normal };
+            let before = g.rank();
+            let (life, set) = (g.handle(), g.handle().set_rank(self.priority(), rank));
+            self.ranking.set(false);
+            if set && rank > before {
+                p.set_lends(self.random(2) == 0);
+                let wake = self.sched.raised(p, &life, |cpu| self.post(from, cpu));
+                self.send(from, wake);
+            }
+        }
+    }
+
+    fn priority(&self) -> Priority {
+        Priority::ALL[self.random(3)]
     }
 
     fn take_waiting(&self) -> Option<&'static G<Script>> {
@@ -617,7 +657,12 @@ impl World {
         g.kernel.number.store(self.made.get(), Relaxed);
         sim::name(g, || format!("G {}", number(g)));
         sim::note(|| format!("makes G {}", number(g)));
-        self.sched.start_asking(p, g, pin)
+        let may_rank = self.is_ranked && !self.ranking.get();
+        let priority = if may_rank { self.priority() } else { Priority::Normal };
+        let was = self.ranking.replace(self.ranking.get() || priority != Priority::Normal);
+        let wake = self.sched.start_asking(p, g, pin, priority);
+        self.ranking.set(was);
+        wake
     }
 
     /// Carries out a wake-up, and interrupts the CPUs that need a timer now.

@@ -47,6 +47,7 @@ pub fn find(waits_for_itself: bool) {
     {
         end_program_of(me);
     }
+    watch::lend_rank();
 }
 
 /// The ring that was found last, until it is reported: the program that ends for it, and one of its

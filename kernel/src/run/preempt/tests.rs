@@ -99,24 +99,92 @@ fn while_a_loan_is_under_way_a_hurry_waits_for_its_end() {
 }
 
 #[test]
-fn a_loan_is_of_its_own_slice_only() {
+fn a_slice_that_follows_a_whole_one_has_a_new_half_to_lend() {
     let slices = begun(1000);
     slices.lend(1000);
     slices.resume(1050);
     assert_eq!(urgent(&slices, 1050), None, "all is lent");
-    slices.begin(1060);
-    assert_eq!(urgent(&slices, 1060), Some(Displace), "a new slice has a new half");
+    slices.begin(1150);
+    assert_eq!(urgent(&slices, 1150), Some(Displace));
+    slices.lend(1150);
+    assert_eq!(slices.left(1150), 50);
+}
+
+#[test]
+fn what_short_slices_lend_is_half_of_what_their_own_gs_run() {
+    let slices = begun(1000);
+    slices.lend(1000);
+    slices.resume(1050);
+    slices.begin(1060); // its G ran for 10
+    assert_eq!(urgent(&slices, 1060), Some(Displace));
     slices.lend(1060);
-    slices.begin(1070); // the borrower is gone, and its lender with it
-    assert_eq!(slices.left(1070), SLICE);
-    assert_eq!(urgent(&slices, 1080), Some(Displace));
+    assert_eq!(slices.left(1060), 5);
+    slices.begin_new(1080); // the borrower stayed, and its lender is gone
+    assert_eq!(slices.left(1080), SLICE);
+    assert_eq!((urgent(&slices, 1090), slices.may_lend(1090)), (None, false));
+    slices.rested(1100); // nothing ran, so nothing is owed
+    assert!(slices.may_lend(1100));
+}
+
+/// Urgent Gs that always want to run, beside normal Gs whose slices are of any length.
+#[test]
+fn normal_gs_have_two_thirds_whatever_urgent_gs_do() {
+    for normal_runs in [1, 7, 30, 100, 1000] {
+        let slices = begun(0);
+        let (mut now, mut own, mut lent, mut displaced) = (0, 0, 0, false);
+        while now < 100_000 {
+            let lends = if displaced { slices.may_lend_next(now) } else { slices.may_lend(now) };
+            if lends {
+                // It displaces, or comes before the next slice.
+                match displaced {
+                    true => slices.lend_next(now),
+                    false => _ = slices.lend(now),
+                }
+                let left = slices.left(now);
+                (now, lent) = (now + left, lent + left);
+                match displaced {
+                    true => slices.begin_new(now),
+                    false => slices.resume(now),
+                }
+                displaced = !displaced;
+            }
+            let run = normal_runs.min(slices.left(now));
+            (now, own) = (now + run, own + run);
+            slices.begin(now);
+        }
+        assert!(3 * own >= 2 * now - 2 * SLICE, "{normal_runs}: {own} of {now}");
+        assert!(3 * lent >= now - 3 * SLICE, "{normal_runs}: only {lent} of {now} lent");
+    }
+}
+
+#[test]
+fn an_urgent_g_takes_over_the_loan_of_a_normal_one() {
+    let slices = begun(1000);
+    slices.lend(1010);
+    assert_eq!(urgent(&slices, 1020), None);
+    slices.outranks.set(true);
+    assert_eq!(urgent(&slices, 1020), Some(Displace));
+    assert_eq!(slices.lend(1020), 40, "10 are used");
+    slices.resume(1060);
+    assert_eq!((slices.left(1060), slices.may_lend(1060)), (90, false));
+}
+
+#[test]
+fn less_than_a_sixteenth_of_a_slice_is_not_lent() {
+    let slices = begun(1000);
+    slices.lend(1000);
+    slices.resume(1044);
+    assert!(slices.may_lend(1044));
+    slices.lend(1044);
+    slices.resume(1045);
+    assert!(!slices.may_lend(1045));
 }
 
 #[test]
 fn a_lender_that_comes_back_after_slices_of_others_has_a_new_one() {
     let slices = begun(1000);
     slices.lend(1040);
-    slices.begin(1060);
+    slices.begin_new(1060);
     slices.resume(1100);
     assert_eq!(slices.left(1100), SLICE);
     assert_eq!(urgent(&slices, 1100), Some(Displace));

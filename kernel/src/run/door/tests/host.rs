@@ -222,6 +222,15 @@ pub fn abandon_locks(id: u64) -> usize {
 
 pub fn look_for_cycle(_: bool) {}
 
+/// Threads have no ranks.
+pub fn is_urgent() -> bool {
+    false
+}
+
+pub fn passed_on(_: usize, _: u64) {}
+
+pub fn stop_lending() {}
+
 pub fn may_spin() -> bool {
     !cfg!(miri)
 }
