@@ -154,9 +154,10 @@ mod tests {
             match register {
                 STATUS_A if reads < 5 => UPDATING,
                 STATUS_A => 0,
-                // The second changes between the first two readings.
-                0x00 if reads < 10 => 7,
-                0x00 => 8,
+                // The first three readings differ.
+                0x00 if reads < 10 => 0x07,
+                0x00 if reads < 20 => 0x58,
+                0x00 => 0x08,
                 0x07 | 0x08 => 1,
                 0x32 => 0x20,
                 STATUS_B => IS_24_HOURS,
