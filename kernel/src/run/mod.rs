@@ -87,8 +87,8 @@ pub use record::{Link, Name, Record, Registry};
 pub use roster::{is_gone, me};
 pub use spawn::{spawn, spawn_borrowing};
 pub use task::{
-    GHandle, Task, attached, begin_panic, current, end_limit, end_panic, is_in_call, is_panicking,
-    set_limit_over,
+    GHandle, Panic, Task, attached, begin_panic, current, end_limit, end_panic, is_in_call,
+    is_panicking, report_last_panic, report_panic, set_limit_over,
 };
 pub use view::{
     all_idle, all_slices, busy, created, created_and_ended, current_id, cycles_run, gomaxprocs,

@@ -41,6 +41,7 @@ pub struct Task {
     /// ([`Task::label`]).
     label: Name,
     site: Link<Location<'static>>,
+    /// How many of its panics are under way, and [`REPORTS`].
     panics: Cell<u32>,
     /// Its stack, or that of its M, has been full, in this life.
     pub(crate) full: Cell<Option<Filled>>,
@@ -345,13 +346,51 @@ impl fmt::Display for Running {
     }
 }
 
-/// Records that the running G panics: returns how many of its panics are under way now. `None` if a
-/// G may not unwind here.
-pub fn begin_panic() -> Option<u32> {
+/// Which panic of its G one is, of those under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Panic {
+    First,
+    /// In a destructor that an unwinding runs.
+    Nested,
+    /// While the one before is reported.
+    InReport,
+    /// While that is reported.
+    InLastReport,
+}
+
+/// In [`Task::panics`], above their number: which report is under way.
+const REPORTS: u32 = 1 << 31;
+const REPORTS_LAST: u32 = 1 << 30;
+
+/// Records that the running G panics. `None` if a G may not unwind here.
+pub fn begin_panic() -> Option<Panic> {
     let g = running().filter(|_| arch::irq::enabled())?;
-    g.kernel.panics.set(g.kernel.panics.get() + 1);
+    let panics = g.kernel.panics.get();
+    g.kernel.panics.set(panics + 1);
     g.kernel.name.fetch_or(PANICKING, Relaxed);
-    Some(g.kernel.panics.get())
+    Some(match panics {
+        0 => Panic::First,
+        _ if panics & REPORTS_LAST != 0 => Panic::InLastReport,
+        _ if panics & REPORTS != 0 => Panic::InReport,
+        _ => Panic::Nested,
+    })
+}
+
+/// The panic that has begun is reported by `report`, which does not unwind.
+pub fn report_panic(report: impl FnOnce()) {
+    during_report(REPORTS, report);
+}
+
+/// As [`report_panic`], where the G is abandoned afterwards.
+pub fn report_last_panic(report: impl FnOnce()) {
+    during_report(REPORTS_LAST, report);
+}
+
+fn during_report(flag: u32, report: impl FnOnce()) {
+    let Some(g) = running() else { return report() };
+    g.kernel.panics.set(g.kernel.panics.get() | flag);
+    report();
+    g.kernel.panics.set(g.kernel.panics.get() & !flag);
 }
 
 pub fn is_panicking() -> bool {
