@@ -121,6 +121,14 @@ impl<K: 'static> G<K> {
         left.checked_sub(1).map(|cpu| cpu as usize)
     }
 
+    /// From here on it is kept so; returns how it was until now. It goes there when it is queued
+    /// next. Caller: the running G.
+    pub fn keep(&self, kept: Kept) -> Kept {
+        let home = self.home.load(Relaxed);
+        self.home.store(home & !KEPT_MASK | kept.0, Relaxed);
+        Kept(home & KEPT_MASK)
+    }
+
     /// The G leaves that CPU in a call, on the stack of the M there. A call that does not leave its
     /// CPU need not be marked. Caller: the running G.
     pub fn enter_call(&self, cpu: usize) {
@@ -141,6 +149,27 @@ impl<K: 'static> G<K> {
     /// Holder only.
     pub(crate) fn is_expired(&self) -> bool {
         self.expired.load(Relaxed)
+    }
+}
+
+/// Where a G is kept: on one CPU, where its system says, or nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept(u32);
+
+impl Kept {
+    /// On that CPU.
+    #[must_use]
+    pub const fn on(cpu: usize) -> Self {
+        Kept(cpu as u32 + 1)
+    }
+
+    /// The CPU, if it is kept on one.
+    #[must_use]
+    pub const fn cpu(self) -> Option<usize> {
+        match self.0 & PIN_MASK {
+            0 => None,
+            cpu => Some(cpu as usize - 1),
+        }
     }
 }
 

@@ -234,7 +234,7 @@ mod sysmon;
 pub mod system;
 
 pub use census::Place;
-pub use g::{G, Handle, Status};
+pub use g::{G, Handle, Kept, Status};
 pub use list::{Inbox, List};
 pub use p::{P, PSlot, Random, Slice};
 pub use proc::Order;

@@ -12,6 +12,7 @@ pub mod fs;
 pub mod go;
 pub mod gref;
 pub mod inspect;
+pub mod local;
 pub mod program;
 pub mod scope;
 pub mod select;

@@ -26,6 +26,10 @@ pub enum Kind {
     Scope,
     /// The scope that the G is a member of.
     Member,
+    /// A local.
+    Local,
+    /// The name that the G has given itself.
+    Name,
 }
 
 /// A node: the first field of what is attached (`repr(C)`).
@@ -47,6 +51,10 @@ pub struct Attached(AtomicPtr<Attachment>);
 impl Attached {
     pub const fn new() -> Self {
         Attached(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.load(Relaxed).is_null()
     }
 
     /// Attaches `node`, which is the first field of what it stands for.

@@ -379,6 +379,11 @@ impl<T> Joiner<T> {
         self.header().word.load(Acquire) == DONE
     }
 
+    /// The cell's address, and its storage word ([`worker_in`]): they lead to the worker's G.
+    pub fn cell(&self) -> (usize, usize) {
+        (self.header.addr().get(), self.header().storage.get().0.addr())
+    }
+
     /// Moves the outcome out, and frees the cell.
     ///
     /// # Safety

@@ -31,7 +31,8 @@
 //!    waits for, [`mod@permit`] an unpark before its park, [`kill`] a request to end, [`unwind`]
 //!    the catch at its root, [`mod@program`] what all Gs of a program share. [`roster`] finds a G
 //!    by its number, and [`record`] has the links of records that are never freed.
-//!    [`attached`] is what few Gs have: [`scope`] are Gs that borrow, [`members`] how they are counted.
+//!    [`attached`] is what few Gs have: [`scope`] are Gs that borrow, [`members`] how they are
+//!    counted, [`local`] are values of its own.
 //! 3. What wakes it: [`timer`] and [`time`], [`poller`].
 //! 4. For the rooms around: [`door`] and [`sys`] are what `wait` and `api` call, [`hooks`] what
 //!    this room calls, [`view`] what others may ask, [`error`] what a spawn or a join may answer.
@@ -49,10 +50,12 @@ pub(crate) mod event;
 pub(crate) mod hooks;
 pub(crate) mod job;
 pub(crate) mod kill;
+pub(crate) mod local;
 pub(crate) mod m;
 pub(crate) mod members;
 pub(crate) mod packing;
 pub(crate) mod permit;
+pub(crate) mod pin;
 pub(crate) mod poller;
 pub(crate) mod preempt;
 pub(crate) mod proc;
@@ -92,8 +95,8 @@ pub use task::{
 };
 pub use view::{
     all_idle, all_slices, busy, created, created_and_ended, current_id, cycles_run, gomaxprocs,
-    is_busy, lives_changed, num_goroutines, permit, present, program, progress, random,
-    set_gomaxprocs, slices_begun, take_permit, this,
+    is_busy, keep, lives_changed, name_of, num_goroutines, permit, present, program, progress,
+    random, set_gomaxprocs, slices_begun, take_permit, this, worker,
 };
 
 pub(crate) use cpu::{Cpu, OnCpu, this_cpu, try_this_cpu, with_p};

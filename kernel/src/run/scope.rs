@@ -180,9 +180,10 @@ impl<T: Send, F: FnOnce() -> T + Send> Job for Scoped<F> {
         // SAFETY: 1. This G's list, and a new node. 2. Taken out below: nothing unwinds from here,
         // and an abandoned G keeps its frames.
         door::attached(|list| unsafe { list.push(node) });
-        let result = unwind::catch_at_root(f);
+        let result = unwind::catch(f);
         door::attached(|list| list.remove(node));
-        Ended { result: Some(result), members }
+        // Without its place: destructors of locals, if there are any, borrow nothing from a scope.
+        Ended { result: Some(unwind::at_root(result)), members }
     }
 
     fn failed(why: JoinError, place: &Member) -> Ended<T> {
@@ -191,8 +192,12 @@ impl<T: Send, F: FnOnce() -> T + Send> Job for Scoped<F> {
 
     #[inline(always)]
     fn discard(outcome: Ended<T>) {
-        // A destructor of the program may panic as well; that was reported.
-        let _ = unwind::catch(|| drop(outcome));
+        // A destructor of the program may panic as well; that was reported. A failure may be
+        // discarded where no G runs (`fail::abandon`).
+        match outcome.result {
+            Some(Ok(_)) => drop(unwind::catch_at_root(|| drop(outcome))),
+            _ => drop(outcome),
+        }
     }
 }
 

@@ -131,7 +131,8 @@ fn start_slow(mut on: OnCpu<'_>, g: &'static G<Task>, pin: Option<usize>) {
         // SAFETY: as in `spawn`, which has prepared it for another root.
         g.kernel.sp.set(unsafe { arch::prepare(top_of(g), system::thread_main) });
     }
-    let (name, site) = g.kernel.label(|| true).unwrap_or_default();
+    // SAFETY: it was not started yet, so this CPU holds it; and its name lives for ever.
+    let (name, site) = unsafe { g.kernel.own_label() };
     let wake = SCHED.start_asking(p, g, pin);
     if cpu.slices.attention.has(Attention::TRACED)
         && let Some(site) = site

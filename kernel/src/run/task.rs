@@ -13,7 +13,11 @@ use super::timer::{self, Timed};
 use super::waiting::Wait;
 use super::{BOOT, InlineCell, Instance, Link, Name, Permit, Record, Work, running};
 use crate::arch;
+use crate::arch::lock::IrqLock;
 use crate::mem::stack::Stack;
+use alloc::borrow::Cow;
+use alloc::string::String;
+use arrayvec::ArrayString;
 use core::cell::Cell;
 use core::fmt;
 use core::panic::Location;
@@ -25,7 +29,13 @@ use sched::{G, Status};
 pub type GHandle = sched::Handle<Task>;
 
 /// The name of a G, and where it was spawned.
-pub(crate) type Label = (&'static str, Option<&'static Location<'static>>);
+pub(crate) type Label = (Cow<'static, str>, Option<&'static Location<'static>>);
+
+/// Of a name that the G has given itself, so many bytes are shown to others.
+const SHOWN: usize = 64;
+
+/// Held to read such a name from outside, and to change it: it is freed afterwards.
+static NAMES: IrqLock<()> = IrqLock::new(());
 
 pub struct Task {
     /// Where its stack pointer was when it left its CPU.
@@ -147,8 +157,29 @@ impl Task {
     /// asked after both were read, says that it is over. If one of them is of a later life, the end
     /// of the earlier is seen: each is stored after that, by a Release, and read by an Acquire.
     pub(crate) fn label(&self, is_same: impl FnOnce() -> bool) -> Option<Label> {
-        let label = (self.label.get(), self.site.get());
-        is_same().then_some(label)
+        let name = match self.label.get() {
+            Some(name) => Cow::Borrowed(name),
+            None => Cow::Owned(String::from(self.copy_name().as_str())),
+        };
+        let site = self.site.get();
+        is_same().then_some((name, site))
+    }
+
+    fn copy_name(&self) -> ArrayString<SHOWN> {
+        let _names = NAMES.lock();
+        // SAFETY: it is freed only after the lock was taken to set another.
+        let name = unsafe { self.label.read() };
+        let shown = &name[..name.floor_char_boundary(SHOWN)];
+        ArrayString::from(shown).unwrap_or_default()
+    }
+
+    /// Name and spawn site as its holder sees them.
+    ///
+    /// # Safety
+    /// The caller holds the G, or runs as it, as long as the name is used: nothing else changes it.
+    pub(crate) unsafe fn own_label<'a>(&self) -> (&'a str, Option<&'static Location<'static>>) {
+        // SAFETY: the caller's promise.
+        (unsafe { self.label.read() }, self.site.get())
     }
 
     #[inline(always)]
@@ -322,6 +353,28 @@ pub fn current() -> Option<Running> {
     running().map(Running)
 }
 
+/// Gives the running G a name that will be freed.
+///
+/// # Safety
+/// It is there until another name was set, or the G was abandoned.
+#[cfg_attr(not(target_os = "none"), expect(unused_variables, reason = "threads have no record"))]
+pub unsafe fn set_own_name(name: &str) {
+    #[cfg(target_os = "none")]
+    {
+        let _names = NAMES.lock();
+        running().expect("no G to name").kernel.label.set_owned(name);
+    }
+}
+
+/// Takes that name from the running G, if it has one.
+pub fn clear_own_name() {
+    #[cfg(target_os = "none")]
+    if let Some(g) = running().filter(|g| g.kernel.label.get().is_none()) {
+        let _names = NAMES.lock();
+        g.kernel.label.set("");
+    }
+}
+
 /// What is attached to the running G. The G itself only.
 pub fn attached<R>(f: impl FnOnce(&Attached) -> R) -> R {
     f(&running().expect("no G to attach to").kernel.attached)
@@ -338,7 +391,8 @@ impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Running(g) = self;
         write!(f, "G {}", g.id())?;
-        let (name, site) = g.kernel.label(|| true).unwrap_or_default(); // it runs
+        // SAFETY: the G runs here, or this CPU finishes it.
+        let (name, site) = unsafe { g.kernel.own_label() };
         if !name.is_empty() {
             write!(f, " \"{name}\"")?;
         }
@@ -425,11 +479,14 @@ mod tests {
         task.account.begins(8);
         task.account.left(9);
         assert_eq!(task.account.cycles_at(Status::Dead, 9), [1, 0, 2]);
-        assert_eq!(task.label(|| true), Some(("first", Some(here))));
+        assert_eq!(task.label(|| true), Some(("first".into(), Some(here))));
         begin("second", 100);
         assert_eq!(task.account.cycles_at(Status::Runnable, 103), [0, 3, 0]);
         assert_eq!((task.account.switches(), task.account.since()), (0, 100));
-        assert_eq!(task.label(|| true), Some(("second", Some(here))));
+        assert_eq!(task.label(|| true), Some(("second".into(), Some(here))));
         assert_eq!(task.label(|| false), None);
+        let long = String::from("ü").repeat(SHOWN);
+        task.label.set_owned(&long);
+        assert_eq!(task.label(|| true), Some(("ü".repeat(SHOWN / 2).into(), Some(here))));
     }
 }

@@ -24,6 +24,7 @@ mod firmware;
 mod guardian;
 mod harness;
 mod hostile;
+mod lives;
 mod memory;
 mod newer;
 mod order;
