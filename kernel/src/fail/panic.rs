@@ -2,10 +2,10 @@
 //!
 //! A panic in a G ends that G only: it unwinds to the root of the G and becomes the error of its
 //! join. If a destructor panics meanwhile, and catches that itself, the first unwinding goes on; if
-//! not, there is no frame left to unwind to: the G is abandoned (`abandon`), its locks are abandoned and its joiner is woken. A
-//! panic anywhere else (scheduler, interrupt, interrupts off), and an exception that no handler can
-//! repair, is the kernel's: all other CPUs are stopped by NMI, the report is printed past all
-//! locks, and the machine ends with its own exit code.
+//! not, there is no frame left to unwind to: the G is abandoned (`abandon`), its locks are
+//! abandoned and its joiner is woken. A panic anywhere else (scheduler, interrupt, interrupts off),
+//! and an exception that no handler can repair, is the kernel's: all other CPUs are stopped by NMI,
+//! the report is printed past all locks, and the machine ends with its own exit code.
 //!
 //! The report has the failure, then the backtrace of each CPU, then, if events were recorded
 //! (`trace=`), the last ones of each. The first CPU that fails writes it; a second one halts, and

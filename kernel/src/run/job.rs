@@ -106,8 +106,8 @@ pub fn pair<J: Job + 'static>(job: J) -> Result<(Work, Joiner<J::Outcome>), J> {
 /// job.
 ///
 /// # Safety
-/// 1. No other call for this inline cell runs meanwhile. 2. What the job has borrowed is there until
-///    its ticket is dropped, and for the outcome until that is.
+/// 1. No other call for this inline cell runs meanwhile. 2. What the job has borrowed is there
+///    until its ticket is dropped, and for the outcome until that is.
 #[inline(always)]
 pub unsafe fn pair_in<J: Job>(
     space: Option<&'static InlineCell>,

@@ -18,8 +18,8 @@
 //! # A name that is freed
 //!
 //! Other CPUs read names at any time (`ps`). A name that lives for ever is read without a lock. One
-//! that [`set_name`] has made is read, and cleared before it is freed, under a lock
-//! ([`Task::name_of`]).
+//! that [`set_name`] has made is read, and cleared before it is freed, under a lock (`task`,
+//! `NAMES`).
 
 use super::attached::{Attached, Attachment, Kind};
 use super::door::attached;

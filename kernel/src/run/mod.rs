@@ -31,8 +31,8 @@
 //!    waits for, [`mod@permit`] an unpark before its park, [`kill`] a request to end, [`unwind`]
 //!    the catch at its root, [`mod@program`] what all Gs of a program share. [`roster`] finds a G
 //!    by its number, and [`record`] has the links of records that are never freed.
-//!    [`attached`] is what few Gs have: [`scope`] are Gs that borrow, [`members`] how they are
-//!    counted, [`local`] are values of its own.
+//!    [`mod@attached`] is what few Gs have: [`scope`] are Gs that borrow, [`members`] how they are
+//!    counted, [`local`] are values of its own. [`pin`] keeps it on a CPU.
 //! 3. What wakes it: [`timer`] and [`time`], [`poller`].
 //! 4. For the rooms around: [`door`] and [`sys`] are what `wait` and `api` call, [`hooks`] what
 //!    this room calls, [`view`] what others may ask, [`error`] what a spawn or a join may answer.
