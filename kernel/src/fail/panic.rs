@@ -168,7 +168,7 @@ mod handler {
         match run::begin_panic() {
             Some(Panic::First) => {}
             // The destructor catches it: the unwinding that runs that goes on afterwards.
-            Some(Panic::Nested) if arch::is_caught(call::stack_end()) => {}
+            Some(Panic::Nested) if arch::is_caught(arch::here().1, call::stack_end()) => {}
             Some(panic) => give_up(panic, info),
             None => kernel_bug(format_args!("{info}")),
         }
