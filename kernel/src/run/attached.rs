@@ -53,6 +53,7 @@ impl Attached {
         Attached(AtomicPtr::new(ptr::null_mut()))
     }
 
+    #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.0.load(Relaxed).is_null()
     }

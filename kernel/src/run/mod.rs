@@ -82,21 +82,21 @@ pub use job::{InlineCell, Job, Joiner, WORKER_WORD, Work, pair_in, worker_in};
 pub use m::{BlockingError, MState};
 pub use preempt::{on_device_end, on_tick, on_wake, ready_from_interrupt, set_timer};
 pub use proc::{
-    ask_for_upkeep, begin_park, begin_wait, cancel_park, may_spin, may_wait, park, park_unlock,
-    park_until, ready, ready_from, refill_reserve, wait_for_memory, yield_now,
+    ask_for_upkeep, begin_park, begin_wait, cancel_park, keep, may_spin, may_wait, park,
+    park_unlock, park_until, ready, ready_from, refill_reserve, wait_for_memory, yield_now,
 };
 pub use program::{Ended, ProgramId};
 pub use record::{Link, Name, Record, Registry};
 pub use roster::{is_gone, me};
 pub use spawn::{spawn, spawn_borrowing};
 pub use task::{
-    GHandle, Panic, Task, attached, begin_panic, current, end_limit, end_panic, is_in_call,
-    is_panicking, report_last_panic, report_panic, set_limit_over,
+    GHandle, Panic, Task, attached, begin_panic, current, end_limit, end_panic, has_attached,
+    is_in_call, is_panicking, report_last_panic, report_panic, set_limit_over,
 };
 pub use view::{
     all_idle, all_slices, busy, created, created_and_ended, current_id, cycles_run, gomaxprocs,
-    is_busy, keep, lives_changed, name_of, num_goroutines, permit, present, program, progress,
-    random, set_gomaxprocs, slices_begun, take_permit, this, worker,
+    is_busy, lives_changed, name_of, num_goroutines, permit, present, program, progress, random,
+    set_gomaxprocs, slices_begun, take_permit, this, worker,
 };
 
 pub(crate) use cpu::{Cpu, OnCpu, this_cpu, try_this_cpu, with_p};

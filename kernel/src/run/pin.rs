@@ -3,14 +3,16 @@
 //! The word of a G's home says to which queue it goes, and only its holder writes it. So a G that
 //! runs changes its own, and moves to its new home by a park that is readied at once: its CPU finds
 //! that when it parks the G, and puts it where its home says (`sched`, `put_back`). No other CPU
-//! has to look at it.
+//! has to look at it. From the change until the G has left, interrupts are off
+//! ([`keep`](super::proc::keep)): a G that was preempted on a CPU that is not its home would be in
+//! no queue.
 //!
 //! What was rejected: **a set of CPUs**. The home names one; for a set, the record of each G would
 //! have to have a word more, and each P that takes Gs from a ring would have to test every one of
 //! them, and leave some behind: a batch that is stolen would not be one copy any more. A program
 //! that wants such a set pins a G to each CPU of it, and sends these its work.
 
-use super::door::{self, Reason, Wait};
+use super::door;
 use crate::arch::{self, text_enum};
 use core::marker::PhantomData;
 use sched::Kept;
@@ -54,24 +56,14 @@ pub fn lock_to_cpu(cpu: usize) -> Result<CpuLock, PinError> {
     if cfg!(target_os = "none") && super::is_in_call() {
         return Err(PinError::InCall);
     }
-    let kept = door::keep(Kept::on(cpu));
-    move_home(cpu);
+    let kept = door::keep(Kept::on(cpu)).ok_or(PinError::InCall)?;
     Ok(CpuLock { kept, of_this_g: PhantomData })
 }
 
 impl Drop for CpuLock {
     fn drop(&mut self) {
-        door::keep(self.kept);
-        if let Some(cpu) = self.kept.cpu() {
-            move_home(cpu);
-        }
-    }
-}
-
-/// The home of this G is that CPU: goes there. In a call it goes when its M leaves the CPU next.
-fn move_home(cpu: usize) {
-    if cfg!(target_os = "none") && arch::cpu_index() != cpu && !super::is_in_call() {
-        door::ready(door::begin_park(Wait::new(Reason::None, 0)));
-        door::park();
+        // `None`: in a call it cannot go back to another CPU, and stays here until the outer lock is
+        // gone.
+        let _ = door::keep(self.kept);
     }
 }

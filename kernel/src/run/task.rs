@@ -11,7 +11,9 @@ use super::m::M;
 use super::sys::PANICKING;
 use super::timer::{self, Timed};
 use super::waiting::Wait;
-use super::{BOOT, InlineCell, Instance, Link, Name, Permit, Record, Work, running};
+use super::{
+    BOOT, InlineCell, Instance, Link, Name, Permit, Record, Work, running, running_or_none,
+};
 use crate::arch;
 use crate::arch::lock::IrqLock;
 use crate::mem::stack::Stack;
@@ -378,6 +380,12 @@ pub fn clear_own_name() {
 /// What is attached to the running G. The G itself only.
 pub fn attached<R>(f: impl FnOnce(&Attached) -> R) -> R {
     f(&running().expect("no G to attach to").kernel.attached)
+}
+
+/// Whether anything is.
+#[inline(always)]
+pub fn has_attached() -> bool {
+    !running_or_none().kernel.attached.is_empty()
 }
 
 /// Whether the running G is in a blocking call, on the stack of an M.

@@ -9,7 +9,6 @@
 //! `fail::overflow`.
 
 use super::call::stack_end;
-use super::door::attached;
 use super::error::JoinError;
 #[cfg(target_os = "none")]
 use super::scope::wait_for_lost;
@@ -35,17 +34,22 @@ pub fn catch_at_root<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
 /// that no table lists (`fail::overflow`). A panic loses none: it unwinds from a call, by tables
 /// that list everything to drop.
 #[inline(always)]
-pub fn at_root<T>(mut result: Result<T, JoinError>) -> Result<T, JoinError> {
-    if attached(|list| !list.is_empty()) {
-        result = end_attached(result);
+pub fn at_root<T>(result: Result<T, JoinError>) -> Result<T, JoinError> {
+    match result {
+        Ok(value) if !door::has_attached() => Ok(value),
+        result => at_root_slow(result),
     }
+}
+
+#[cold]
+fn at_root_slow<T>(result: Result<T, JoinError>) -> Result<T, JoinError> {
+    let result = if door::has_attached() { end_attached(result) } else { result };
     if let Err(JoinError::StackOverflow | JoinError::NoMemory) = &result {
         (hooks::get().locks_lost)();
     }
     result
 }
 
-#[cold]
 fn end_attached<T>(result: Result<T, JoinError>) -> Result<T, JoinError> {
     // As destructors of a killed G that unwinds, those of its locals do not check for the kill.
     let is_killed = door::was_killed();

@@ -13,16 +13,10 @@ use crate::mem::stack::slot;
 use alloc::string::String;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::fence;
-use sched::{G, Kept, Random};
+use sched::{G, Random};
 
 pub fn this() -> GHandle {
     running().expect("no G runs").handle()
-}
-
-/// Keeps the running G so from here on; returns how it was kept. It goes there when it is queued
-/// next.
-pub fn keep(kept: Kept) -> Kept {
-    running().expect("no G to keep").keep(kept)
 }
 
 /// The name of that life of a G, if it is not over.

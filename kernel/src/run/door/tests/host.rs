@@ -104,12 +104,16 @@ pub fn attached<R>(f: impl FnOnce(&Attached) -> R) -> R {
     ATTACHED.with(f)
 }
 
+pub fn has_attached() -> bool {
+    attached(|list| !list.is_empty())
+}
+
 pub fn name_of(g: &GHandle) -> Option<String> {
     Some(g.0.thread.name().unwrap_or_default().into())
 }
 
-pub fn keep(kept: Kept) -> Kept {
-    kept // the host's scheduler decides
+pub fn keep(kept: Kept) -> Option<Kept> {
+    Some(kept) // the host's scheduler decides
 }
 
 pub fn worker<T>(_: &Joiner<T>) -> Option<(GHandle, u64)> {
