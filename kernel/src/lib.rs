@@ -73,7 +73,7 @@ pub use api::random::random;
 pub use api::scope::scope;
 pub use api::stats::{Stats, num_goroutines, stats};
 pub use api::{
-    args, blocking, chan, console, current_cpu, disk, exit, fs, go, gref, inspect, num_cpus,
+    args, blocking, chan, console, current_cpu, disk, exit, fs, go, gref, inspect, local, num_cpus,
     program, scope, select, stats, sync, system, tasks,
 };
 pub use check::simulated;

@@ -124,6 +124,20 @@ impl<K: 'static> G<K> {
         left.checked_sub(1).map(|cpu| cpu as usize)
     }
 
+    /// From here on it is kept so; returns how it was until now. It goes there when it is queued
+    /// next. Caller: the running G.
+    pub fn keep(&self, kept: Kept) -> Kept {
+        let mut home = self.home.load(Relaxed);
+        // Locked, as any CPU may change the ranks.
+        while let Err(now) =
+            self.home.compare_exchange_weak(home, home & !HOME_MASK | kept.0, Relaxed, Relaxed)
+        {
+            home = now;
+            spin_loop();
+        }
+        Kept(home & HOME_MASK)
+    }
+
     /// The G leaves that CPU in a call, on the stack of the M there. A call that does not leave its
     /// CPU need not be marked. Caller: the running G.
     pub fn enter_call(&self, cpu: usize) {
@@ -144,6 +158,27 @@ impl<K: 'static> G<K> {
     /// Holder only.
     pub(crate) fn is_expired(&self) -> bool {
         self.expired.load(Relaxed)
+    }
+}
+
+/// Where a G is kept: on one CPU, where its system says, or nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept(u32);
+
+impl Kept {
+    /// On that CPU.
+    #[must_use]
+    pub const fn on(cpu: usize) -> Self {
+        Kept(cpu as u32 + 1)
+    }
+
+    /// The CPU, if it is kept on one.
+    #[must_use]
+    pub const fn cpu(self) -> Option<usize> {
+        match self.0 & PIN_MASK {
+            0 => None,
+            cpu => Some(cpu as usize - 1),
+        }
     }
 }
 
@@ -288,6 +323,8 @@ const _: () = assert!(crate::MAX_P <= PIN_MASK as usize);
 const CALL_SHIFT: u32 = 16;
 /// In `G::home`: another system than Go's says where it waits. Not with a pin.
 pub(crate) const GUIDED: u32 = 1 << 31;
+/// What says where a G is kept ([`Kept`]).
+const HOME_MASK: u32 = PIN_MASK | GUIDED;
 /// What stays when a G enters a call, or leaves it.
 const KEPT_MASK: u32 = 0xffff | GUIDED;
 /// What keeps a G out of the rings.

@@ -245,7 +245,7 @@ pub mod system;
 mod told;
 
 pub use census::Place;
-pub use g::{G, Handle, Status};
+pub use g::{G, Handle, Kept, Status};
 pub use list::{Inbox, List};
 pub use p::{P, PSlot, Random, Slice};
 pub use priority::Priority;

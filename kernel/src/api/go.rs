@@ -7,12 +7,18 @@
 #![forbid(unsafe_code)]
 
 pub use crate::run::error::{JoinError, SpawnError};
+pub use crate::run::local::set_name;
+pub use crate::run::pin::{CpuLock, PinError, lock_to_cpu};
 pub use crate::run::priority::Priority;
 
+use super::gref::GRef;
+use super::tasks::{self, KillError, Killed};
 use crate::run::door::SpawnOptions;
-use crate::run::unwind::Caught;
+use crate::run::sys::PANICKING;
+use crate::run::unwind::{self, Caught};
 use crate::run::{Instance, Joiner, door};
 use crate::wait::limit::Limit;
+use alloc::string::String;
 use core::panic::Location;
 use core::time::Duration;
 
@@ -35,6 +41,27 @@ where
     Go::new().spawn(f).unwrap_or_else(|error| panic!("go: {error}"))
 }
 
+/// Ends the calling G here: it unwinds, so its destructors run, and its join gives
+/// [`JoinError::Exited`] (Go: `runtime.Goexit`). When a program's main does, its other Gs go on;
+/// when none of them is left, that is a deadlock, as in Go.
+///
+/// # Panics
+/// In a destructor of a G that unwinds already.
+///
+/// ```
+/// use runnext::prelude::*;
+/// let g = go(|| {
+///     if num_cpus() > 0 {
+///         runnext::go::goexit();
+///     }
+/// });
+/// assert_eq!(g.join(), Err(JoinError::Exited));
+/// ```
+pub fn goexit() -> ! {
+    assert!(door::me() & PANICKING == 0, "goexit in a destructor of a G that unwinds");
+    unwind::resume(JoinError::Exited)
+}
+
 /// The options of a G that is about to be started.
 ///
 /// ```
@@ -55,7 +82,7 @@ impl Go {
         Go(SpawnOptions { name: "", site, stack, pin: None, program: None, priority })
     }
 
-    /// Gives it a name, for reports.
+    /// Gives it a name, for reports. A G that makes up its name calls [`set_name`].
     pub const fn name(mut self, name: &'static str) -> Self {
         self.0.name = name;
         self
@@ -160,6 +187,54 @@ impl<T> JoinHandle<T> {
     /// For `select!`.
     pub(crate) fn joiner(&mut self) -> &mut Joiner<Result<T, JoinError>> {
         &mut self.joiner
+    }
+
+    /// The G, while it has not ended; `None` afterwards.
+    ///
+    /// ```no_run
+    /// use runnext::prelude::*;
+    /// let worker = go(park);
+    /// let g = worker.gref().expect("it waits");
+    /// g.unpark();
+    /// assert_eq!(worker.join(), Ok(()));
+    /// ```
+    pub fn gref(&self) -> Option<GRef> {
+        GRef::of(&self.joiner)
+    }
+
+    /// The number of the G, as [`gref`](Self::gref) has it.
+    ///
+    /// ```no_run
+    /// use runnext::prelude::*;
+    /// let worker = go(park);
+    /// println!("{:?} waits", worker.id());
+    /// ```
+    pub fn id(&self) -> Option<u64> {
+        Some(self.gref()?.id())
+    }
+
+    /// The name of the G; `None` if it has ended, empty if it has none.
+    ///
+    /// ```no_run
+    /// use runnext::prelude::*;
+    /// let worker = Go::new().name("worker").spawn(park)?;
+    /// assert_eq!(worker.name().as_deref(), Some("worker"));
+    /// # Ok::<(), runnext::go::SpawnError>(())
+    /// ```
+    pub fn name(&self) -> Option<String> {
+        self.gref()?.name()
+    }
+
+    /// Asks the G to end, as [`tasks::kill`] does; its join then gives [`JoinError::Killed`].
+    ///
+    /// ```no_run
+    /// use runnext::prelude::*;
+    /// let worker = go(|| sleep(Duration::from_secs(3600)));
+    /// let _ = worker.kill();
+    /// assert_eq!(worker.join(), Err(JoinError::Killed));
+    /// ```
+    pub fn kill(&self) -> Result<Killed, KillError> {
+        tasks::kill(self.id().ok_or(KillError::NoSuchG)?)
     }
 }
 

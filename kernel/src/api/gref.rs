@@ -26,6 +26,25 @@ pub struct GRef {
     id: u64,
 }
 
+#[cfg(not(loom))]
+impl GRef {
+    /// The G of that joiner, unless it has ended.
+    pub(super) fn of<T>(joiner: &crate::run::Joiner<T>) -> Option<Self> {
+        door::worker(joiner).map(|(handle, id)| GRef { handle, id })
+    }
+
+    /// The name of the G, empty if it has none; `None` if it has ended.
+    ///
+    /// ```no_run
+    /// use runnext::prelude::*;
+    /// runnext::go::set_name("worker 7");
+    /// assert_eq!(current().name().as_deref(), Some("worker 7"));
+    /// ```
+    pub fn name(&self) -> Option<alloc::string::String> {
+        door::name_of(&self.handle)
+    }
+}
+
 impl GRef {
     /// Lets the G's [`park()`] return: the one it waits in, or else the next; unless it has ended.
     ///

@@ -14,6 +14,7 @@ pub mod fs;
 pub mod go;
 pub mod gref;
 pub mod inspect;
+pub mod local;
 pub mod map;
 pub mod program;
 pub mod random;

@@ -9,13 +9,13 @@
 //! # Why `join` starts a G
 //!
 //! In rayon, which has a fixed number of threads, `join` puts a closure where another thread may
-//! steal it, and runs it itself if none did. Here it is a G of a scope, which may be stolen like any
-//! other, and the caller waits for it: it is this P's run-next G, so the caller's CPU goes to it in
-//! one switch. To run it in place, the caller would have to take the G back out of a queue that
-//! other Ps steal from, or claim its job by a second word that each start of a G would have to
+//! steal it, and runs it itself if none did. Here it is a G of a scope, which may be stolen like
+//! any other, and the caller waits for it: it is this P's run-next G, so the caller's CPU goes to
+//! it in one switch. To run it in place, the caller would have to take the G back out of a queue
+//! that other Ps steal from, or claim its job by a second word that each start of a G would have to
 //! check; and the G with its stack was made by then, which is the larger part of what a `join`
-//! costs (`forkjoin_join`, docs/benchmarks.md). So it is worth it for closures that take longer than
-//! a start of a G; the loops over slices divide only so far.
+//! costs (`forkjoin_join`, docs/benchmarks.md). So it is worth it for closures that take longer
+//! than a start of a G; the loops over slices divide only so far.
 #![forbid(unsafe_code)]
 
 pub use crate::run::scope::Scope;

@@ -100,4 +100,6 @@ pub use x86_64::time::timer::{
     TimerChoice, arm as arm_timer, disarm as disarm_timer, is_there as has_timer,
     tsc_at as cycles_at,
 };
-pub use x86_64::unwind::rescue::{Faulted, FullStack, Rescue, call_above_forbidden, call_in_place};
+pub use x86_64::unwind::rescue::{
+    Faulted, FullStack, Rescue, call_above_forbidden, call_in_place, is_caught,
+};

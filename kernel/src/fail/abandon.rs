@@ -6,8 +6,8 @@
 //! says why, and the console what was lost. Its locks are abandoned: they never open, and every
 //! caller gets an error (`wait::held`). No CPU returns to its stack, and the stack is not reused
 //! either, because other Gs may hold pointers into it: its pages are counted. In a blocking call
-//! that is so of the stack of its M as well, and another M continues. If Gs borrow from it, the scope
-//! around it waits for them as well (`run::scope`).
+//! that is so of the stack of its M as well, and another M continues. If Gs borrow from it, the
+//! scope around it waits for them as well (`run::scope`).
 
 use super::end;
 use super::overflow::slot_of;

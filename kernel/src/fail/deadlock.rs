@@ -28,6 +28,9 @@
 //! Usually some G of the program sleeps or waits for input. The scan remembers that G
 //! ([`Instance::outside_wait`]), and while it waits so no other G is examined.
 //!
+//! A program whose main has called `goexit` goes on with its other Gs, and is deadlocked as well
+//! when none of them is left.
+//!
 //! # The scan of an idle machine
 //!
 //! The machine does not stand still during a scan, so the result counts only if no G has left a CPU
@@ -143,7 +146,9 @@ fn scan_program(instance: &Instance, is_outside: impl Fn(&run::GHandle) -> bool)
         (handle, wait)
     }));
     instance.set_outside_wait(stamp.as_ref().err().cloned().flatten());
-    stamp.ok()
+    // As in Go: main has left, and no G is left.
+    let is_left = instance.has_no_main() && watch::members(instance.id()).next().is_none();
+    if is_left { Some(NO_G_LEFT) } else { stamp.ok() }
 }
 
 /// `gs` yields for each G its handle and, if it waits, its wait and two words that change when it
@@ -177,6 +182,9 @@ pub fn expect_from_outside<T: ?Sized>(object: &'static T) {
     let at = core::ptr::from_ref(object).addr();
     OUTSIDE.call_once(|| at..at + size_of_val(object));
 }
+
+/// The stamp of a program without a G.
+const NO_G_LEFT: u64 = 1;
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// The watcher uses at most one part in so many of its time for scans: there may be many Gs.
@@ -318,9 +326,13 @@ pub fn log_report(instance: &Instance) {
 }
 
 fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
-    writeln!(out, "fatal error: all goroutines are asleep - deadlock!")?;
     let gs = || watch::members(instance.id()).map(|(_, info)| info);
     let count = gs().count();
+    if count == 0 {
+        writeln!(out, "fatal error: no goroutines (main called goexit) - deadlock!")?;
+        return write_abandoned(out, fail::abandoned());
+    }
+    writeln!(out, "fatal error: all goroutines are asleep - deadlock!")?;
     for g in gs().take(MAX_TOLD) {
         write_g(out, &g, count <= MAX_WITH_CALLS)?;
     }

@@ -39,8 +39,8 @@
 //! last caller that would refuse (`rescue`): the frames below it have nothing to clean up that the
 //! tables know of, and what the refusing caller owns is lost like that of the function that
 //! faulted. If the frames below are those of a scope, the G waits for its members first (`scope`);
-//! so it must park here. Kernel code whose address other code has (a node in a queue, a buffer that a device
-//! writes) waits in functions that may panic, so it is in the tables.
+//! so it must park here. Kernel code whose address other code has (a node in a queue, a buffer that
+//! a device writes) waits in functions that may panic, so it is in the tables.
 //!
 //! A lock whose guard was lost in either way stays locked, but no G waits for it for ever: at its
 //! root a G has no guard, so a lock that still has its name is abandoned there, and every caller

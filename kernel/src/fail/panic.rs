@@ -1,11 +1,11 @@
 //! Failures: one G unwinds, or the whole machine stops with a report.
 //!
 //! A panic in a G ends that G only: it unwinds to the root of the G and becomes the error of its
-//! join. If it panics again meanwhile, as a destructor may, there is no frame left to unwind to:
-//! the G is abandoned (`abandon`), its locks are abandoned and its joiner is woken. A
-//! panic anywhere else (scheduler, interrupt, interrupts off), and an exception that no handler can
-//! repair, is the kernel's: all other CPUs are stopped by NMI, the report is printed past all
-//! locks, and the machine ends with its own exit code.
+//! join. If a destructor panics meanwhile, and catches that itself, the first unwinding goes on; if
+//! not, there is no frame left to unwind to: the G is abandoned (`abandon`), its locks are
+//! abandoned and its joiner is woken. A panic anywhere else (scheduler, interrupt, interrupts off),
+//! and an exception that no handler can repair, is the kernel's: all other CPUs are stopped by NMI,
+//! the report is printed past all locks, and the machine ends with its own exit code.
 //!
 //! The report has the failure, then the backtrace of each CPU, then, if events were recorded
 //! (`trace=`), the last ones of each. The first CPU that fails writes it; a second one halts, and
@@ -155,7 +155,7 @@ impl Write for Message {
 mod handler {
     use super::*;
     use crate::run::error::JoinError;
-    use crate::run::unwind;
+    use crate::run::{Panic, call, unwind};
     use core::panic::PanicInfo;
 
     static PANICS: AtomicUsize = AtomicUsize::new(0);
@@ -165,19 +165,24 @@ mod handler {
 
     #[panic_handler]
     fn panic(info: &PanicInfo<'_>) -> ! {
-        let Some(panics) = run::begin_panic() else { kernel_bug(format_args!("{info}")) };
-        if panics > 1 {
-            give_up(panics, info);
+        match run::begin_panic() {
+            Some(Panic::First) => {}
+            // The destructor catches it: the unwinding that runs that goes on afterwards.
+            Some(Panic::Nested) if arch::is_caught(arch::here().1, call::stack_end()) => {}
+            Some(panic) => give_up(panic, info),
+            None => kernel_bug(format_args!("{info}")),
         }
         // A killed G may panic because others have ended: that is not reported.
         let is_news = !crate::run::kill::was_killed();
-        if let (Some(g), Some(location), true) = (run::current(), info.location(), is_news) {
-            ::log::error!("{g} panicked at {location}: {}", info.message());
-            print_calls();
-        }
         // The message, and the payload, are on the heap; there is a reserve for them.
         let mut message = Message::default();
-        let _ = write!(message, "{}", info.message());
+        run::report_panic(|| {
+            if let (Some(g), Some(location), true) = (run::current(), info.location(), is_news) {
+                ::log::error!("{g} panicked at {location}: {}", info.message());
+                print_calls();
+            }
+            let _ = write!(message, "{}", info.message());
+        });
         if !unwind::has_memory() {
             fail::fail_without_memory();
         }
@@ -199,24 +204,26 @@ mod handler {
         }
     }
 
-    /// The running G panics while it panics: in a destructor, or as its message is printed. It is
-    /// abandoned. Interrupts are on, so it holds no kernel lock.
+    /// The running G panics while it panics: in a destructor that does not catch it, or as its
+    /// message is printed. It is abandoned. Interrupts are on, so it holds no kernel lock.
     ///
-    /// What was rejected: **to unwind a second time**, as a thread of `std` does, because the
-    /// destructor may catch this panic. It hardly ever does, and then the G is abandoned all the
-    /// same, with a second unwinding left half done.
+    /// What was rejected: **to unwind a second time**, as a thread of `std` does, until that leaves
+    /// the destructor: then the G is abandoned all the same, with a second unwinding done and the
+    /// reason forgotten. Here the tables are asked first ([`arch::is_caught`]).
     #[cold]
-    fn give_up(panics: u32, info: &PanicInfo<'_>) -> ! {
+    fn give_up(panic: Panic, info: &PanicInfo<'_>) -> ! {
         let mut message = Message::default();
         // A message that panics as it is printed is not printed again.
-        if panics == 2 {
+        if panic == Panic::InLastReport {
+            let _ = message.write_str("while its panic was printed");
+            fail::fail(JoinError::Panicked(message.text))
+        }
+        run::report_last_panic(|| {
             let _ = write!(message, "while it panicked: {}", info.message());
             if let (Some(g), Some(location)) = (run::current(), info.location()) {
                 ::log::error!("{g} panicked at {location}, {}", message.text);
             }
-        } else {
-            let _ = message.write_str("while its panic was printed");
-        }
+        });
         fail::fail(JoinError::Panicked(message.text))
     }
 }

@@ -4,13 +4,13 @@
 //! open ([`scope`](super::scope)), the scope that it is a member of, its locals
 //! ([`local`](super::local)). So they have no fields in the record, which every G pays for, but a
 //! node each in one list, whose head is the record's one word for all of them. A node is the first
-//! field of what it stands for, and is where that is: a scope's on the stack of its owner, a local's
-//! on the heap.
+//! field of what it stands for, and is where that is: a scope's on the stack of its owner, a
+//! local's on the heap.
 //!
 //! The list belongs to the G's holder, as most of a record does: the G itself changes it while it
 //! runs, and the M that finishes it when it was abandoned reads it. An interrupt may abandon the G
-//! between any two instructions; so head and links are stored in such an order that a reader finds a
-//! whole list at each of them. They are atomic for that, and for nothing else.
+//! between any two instructions; so head and links are stored in such an order that a reader finds
+//! a whole list at each of them. They are atomic for that, and for nothing else.
 //!
 //! What was rejected: **a block for each G that needs one**, with a field for each kind: a scope,
 //! which is the most frequent and always ends before its frame, would have to allocate.
@@ -26,6 +26,10 @@ pub enum Kind {
     Scope,
     /// The scope that the G is a member of.
     Member,
+    /// A local.
+    Local,
+    /// The name that the G has given itself.
+    Name,
 }
 
 /// A node: the first field of what is attached (`repr(C)`).
@@ -47,6 +51,11 @@ pub struct Attached(AtomicPtr<Attachment>);
 impl Attached {
     pub const fn new() -> Self {
         Attached(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.0.load(Relaxed).is_null()
     }
 
     /// Attaches `node`, which is the first field of what it stands for.

@@ -30,9 +30,10 @@ pub use super::priority::{is_urgent, passed_on, stop_lending};
 #[cfg(target_os = "none")]
 pub use super::{
     GHandle, attached, begin_park, begin_wait, call, cancel_park, created_and_ended, current_id,
-    end_limit, is_gone, is_limit_over, may_spin, may_wait, me, num_goroutines, park, park_unlock,
-    park_until, permit, program, random, ready, ready_from, ready_from_interrupt, set_limit_over,
-    spawn, spawn_borrowing, take_permit, this, yield_now,
+    end_limit, has_attached, is_gone, is_limit_over, keep, may_spin, may_wait, me, name_of,
+    num_goroutines, park, park_unlock, park_until, permit, program, random, ready, ready_from,
+    ready_from_interrupt, set_limit_over, spawn, spawn_borrowing, take_permit, this, worker,
+    yield_now,
 };
 #[cfg(target_os = "none")]
 pub use crate::arch::{clock_uncertainty_ns, now_ns};

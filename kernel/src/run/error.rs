@@ -28,6 +28,7 @@ text_enum! {
         NoMemory => "no memory for it to go on",
         /// (Or its program has ended.)
         Killed => "killed",
+        Exited => "called goexit",
     }
 }
 

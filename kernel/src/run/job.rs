@@ -107,8 +107,8 @@ pub fn pair<J: Job + 'static>(job: J) -> Result<(Work, Joiner<J::Outcome>), J> {
 /// job.
 ///
 /// # Safety
-/// 1. No other call for this inline cell runs meanwhile. 2. What the job has borrowed is there until
-///    its ticket is dropped, and for the outcome until that is.
+/// 1. No other call for this inline cell runs meanwhile. 2. What the job has borrowed is there
+///    until its ticket is dropped, and for the outcome until that is.
 #[inline(always)]
 pub unsafe fn pair_in<J: Job>(
     space: Option<&'static InlineCell>,
@@ -402,6 +402,11 @@ impl<T> Joiner<T> {
         if word.compare_exchange(AWAITED, OPEN, Relaxed, Relaxed).is_err() {
             self.wait_for_done();
         }
+    }
+
+    /// The cell's address, and its storage word ([`worker_in`]): they lead to the worker's G.
+    pub fn cell(&self) -> (usize, usize) {
+        (self.header.addr().get(), self.header().storage.get().0.addr())
     }
 
     /// Moves the outcome out, and frees the cell.

@@ -10,8 +10,8 @@
 //! comes to 0 only when no G can count another, and stays there once the owner waits.
 //!
 //! The owner begins to park, then sets [`WAITS`]; a member leaves by one subtraction, and if it was
-//! the last and saw that flag, readies the owner. Both are read-modify-writes of one word, so one of
-//! them comes first: a wake-up is not lost. **With the subtraction the member has let go**: the
+//! the last and saw that flag, readies the owner. Both are read-modify-writes of one word, so one
+//! of them comes first: a wake-up is not lost. **With the subtraction the member has let go**: the
 //! record is on the owner's stack and may be gone at once, so the member has copied the owner's
 //! handle before. A handle that is used late does no harm (`door`).
 //!

@@ -31,7 +31,8 @@
 //!    waits for, [`mod@permit`] an unpark before its park, [`kill`] a request to end, [`unwind`]
 //!    the catch at its root, [`mod@program`] what all Gs of a program share. [`roster`] finds a G
 //!    by its number, and [`record`] has the links of records that are never freed.
-//!    [`attached`] is what few Gs have: [`scope`] are Gs that borrow, [`members`] how they are counted.
+//!    [`mod@attached`] is what few Gs have: [`scope`] are Gs that borrow, [`members`] how they are
+//!    counted, [`local`] are values of its own. [`pin`] keeps it on a CPU.
 //! 3. What wakes it: [`timer`] and [`time`], [`poller`].
 //! 4. For the rooms around: [`door`] and [`sys`] are what `wait` and `api` call, [`hooks`] what
 //!    this room calls, [`view`] what others may ask, [`error`] what a spawn or a join may answer.
@@ -49,11 +50,13 @@ pub(crate) mod event;
 pub(crate) mod hooks;
 pub(crate) mod job;
 pub(crate) mod kill;
+pub(crate) mod local;
 pub(crate) mod m;
 pub(crate) mod members;
 pub(crate) mod near;
 pub(crate) mod packing;
 pub(crate) mod permit;
+pub(crate) mod pin;
 pub(crate) mod poller;
 pub(crate) mod preempt;
 pub(crate) mod priority;
@@ -81,21 +84,21 @@ pub use job::{InlineCell, Job, Joiner, WORKER_WORD, Work, pair_in, worker_in};
 pub use m::{BlockingError, MState};
 pub use preempt::{on_device_end, on_tick, on_wake, ready_from_interrupt, set_timer};
 pub use proc::{
-    ask_for_upkeep, begin_park, begin_wait, cancel_park, may_spin, may_wait, park, park_unlock,
-    park_until, ready, ready_from, refill_reserve, wait_for_memory, yield_now,
+    ask_for_upkeep, begin_park, begin_wait, cancel_park, keep, may_spin, may_wait, park,
+    park_unlock, park_until, ready, ready_from, refill_reserve, wait_for_memory, yield_now,
 };
 pub use program::{Ended, ProgramId};
 pub use record::{Link, Name, Record, Registry};
 pub use roster::{is_gone, me};
 pub use spawn::{spawn, spawn_borrowing};
 pub use task::{
-    GHandle, Task, attached, begin_panic, current, end_limit, end_panic, is_in_call, is_limit_over,
-    is_panicking, set_limit_over,
+    GHandle, Panic, Task, attached, begin_panic, current, end_limit, end_panic, has_attached,
+    is_in_call, is_limit_over, is_panicking, report_last_panic, report_panic, set_limit_over,
 };
 pub use view::{
     all_idle, all_slices, busy, created, created_and_ended, current_id, cycles_run, gomaxprocs,
-    is_busy, lives_changed, num_goroutines, permit, present, program, progress, random,
-    set_gomaxprocs, slices_begun, take_permit, this,
+    is_busy, lives_changed, name_of, num_goroutines, permit, present, program, progress, random,
+    set_gomaxprocs, slices_begun, take_permit, this, worker,
 };
 
 pub(crate) use cpu::{Cpu, OnCpu, this_cpu, try_this_cpu, with_p};

@@ -57,7 +57,7 @@ use core::mem::{MaybeUninit, offset_of};
 use core::ptr;
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use core::sync::atomic::fence;
-use sched::{G, Next, P, Run, Slice, Status, Unrotated, Wake};
+use sched::{G, Kept, Next, P, Run, Slice, Status, Unrotated, Wake};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
@@ -725,6 +725,27 @@ fn park_unusual(g: &'static G<Task>, lock: usize) {
         return arch::irq::restore(IrqState::ON);
     }
     leave(IrqState::ON, g, Leaving::Park);
+}
+
+/// Keeps the running G so from here on, and goes there; returns how it was kept. `None`, and nothing
+/// is done, if it would have to go, but is in a call.
+pub fn keep(kept: Kept) -> Option<Kept> {
+    let g = running().expect("no G to keep");
+    let irqs = arch::irq::disable_probed();
+    let goes = kept.cpu().is_some_and(|cpu| cpu != arch::cpu_index());
+    if goes && g.kernel.m.get().is_some() {
+        arch::irq::restore(irqs);
+        return None;
+    }
+    let before = g.keep(kept);
+    if goes {
+        let handle = begin_park(Wait::new(Reason::None, 0));
+        ready_from(arch::irq::disable(), handle); // they stay off
+        leave(irqs, g, Leaving::Park);
+    } else {
+        arch::irq::restore(irqs);
+    }
+    Some(before)
 }
 
 /// Whether spinning for another G makes sense (Go: sync_runtime_canSpin): that G can run meanwhile,

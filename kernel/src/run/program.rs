@@ -74,13 +74,16 @@ static ALL: Registry<Instance> = Registry::new();
 
 static NEXT: AtomicU32 = AtomicU32::new(ProgramId::BOOT.0 + 1);
 
+/// In [`Instance::main`].
+const EXITED: u64 = u64::MAX;
+
 /// One run of a program; or none, and free for the next.
 pub struct Instance {
     /// The number of the current run, or of the last.
     id: AtomicU32,
     /// Mirrors the phase, for the path that starts Gs.
     is_ending: AtomicBool,
-    /// The number of main's G, 0 before it has begun.
+    /// The number of main's G, 0 before it has begun, [`EXITED`] when it has called `goexit`.
     main: AtomicU64,
     /// A stamp of its Gs when the watcher (`deadlock`) last saw them wait for each other; else 0.
     pub(crate) last_stamp: AtomicU64,
@@ -145,6 +148,7 @@ impl Instance {
             if is_free {
                 (run.phase, run.name, run.args) = (Phase::Running, name, args);
                 instance.id.store(id, Relaxed);
+                instance.main.store(0, Relaxed);
             }
             is_free
         };
@@ -190,6 +194,15 @@ impl Instance {
     /// The calling G runs its main function.
     pub(crate) fn main_begins(&self) {
         self.main.store(door::current_id(), Relaxed);
+    }
+
+    /// Its main has called `goexit`: the other Gs go on.
+    pub(crate) fn main_exits(&self) {
+        self.main.store(EXITED, Relaxed);
+    }
+
+    pub(crate) fn has_no_main(&self) -> bool {
+        self.main.load(Relaxed) == EXITED
     }
 
     pub(crate) fn is_main(&self, g: u64) -> bool {

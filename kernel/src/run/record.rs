@@ -116,7 +116,9 @@ impl Name {
     /// The bits of an address that say where; those above repeat the highest of them.
     const ADDRESS_BITS: u32 = 48;
     /// The longest name; of a longer one this many bytes are kept.
-    const MAX: usize = (1 << (usize::BITS - Self::ADDRESS_BITS)) - 1;
+    const MAX: usize = (1 << (usize::BITS - Self::ADDRESS_BITS - 1)) - 1;
+    /// Above the length: the name will be freed.
+    const OWNED: usize = Self::MAX + 1;
 
     const_fn! {
         pub fn new() -> Self {
@@ -127,21 +129,50 @@ impl Name {
     /// A reader that sees this name sees what was done before; no instruction on x86.
     #[inline]
     pub fn set(&self, name: &'static str) {
+        self.store(name, 0);
+    }
+
+    /// As [`set`](Self::set), for a name that will be freed: [`get`](Self::get) does not read it.
+    pub fn set_owned(&self, name: &str) {
+        self.store(name, Self::OWNED);
+    }
+
+    #[inline(always)]
+    fn store(&self, name: &str, flag: usize) {
         let kept = &name[..name.floor_char_boundary(Self::MAX)];
-        let above = kept.len() << Self::ADDRESS_BITS;
+        let above = (kept.len() | flag) << Self::ADDRESS_BITS;
         self.0.store(kept.as_ptr().cast_mut().wrapping_byte_add(above), Release);
     }
 
-    pub fn get(&self) -> &'static str {
-        let word = self.0.load(Acquire); // pairs with `set`
+    /// The name; `None` if it will be freed.
+    pub fn get(&self) -> Option<&'static str> {
+        let word = self.0.load(Acquire); // pairs with `store`
+        let is_owned = word.addr() >> Self::ADDRESS_BITS & Self::OWNED != 0;
+        // SAFETY: then it is a `&'static str`.
+        (!is_owned).then(|| unsafe { Self::text(word) })
+    }
+
+    /// The name, whichever it is.
+    ///
+    /// # Safety
+    /// A name that will be freed is not, meanwhile and as long as the result is used.
+    pub unsafe fn read<'a>(&self) -> &'a str {
+        // SAFETY: the caller's promise.
+        unsafe { Self::text(self.0.load(Acquire)) } // pairs with `store`
+    }
+
+    /// # Safety
+    /// As for [`read`](Self::read).
+    unsafe fn text<'a>(word: *mut u8) -> &'a str {
         if word.is_null() {
             return "";
         }
         let unused = usize::BITS - Self::ADDRESS_BITS;
         let at = ((word.addr() << unused).cast_signed() >> unused).cast_unsigned();
         let above = word.addr().wrapping_sub(at);
-        let (bytes, len) = (word.wrapping_byte_sub(above), above >> Self::ADDRESS_BITS);
-        // SAFETY: `set` has put both together, of one `&'static str`.
+        let len = above >> Self::ADDRESS_BITS & Self::MAX;
+        let bytes = word.wrapping_byte_sub(above);
+        // SAFETY: `store` has put both together, of one name; the caller's promise.
         let name = unsafe { core::slice::from_raw_parts(bytes, len) };
         // SAFETY: as above.
         unsafe { core::str::from_utf8_unchecked(name) }
@@ -191,12 +222,18 @@ mod tests {
     #[test]
     fn a_name_is_read_as_it_was_set() {
         let name = Name::new();
-        assert_eq!(name.get(), "");
+        assert_eq!(name.get(), Some(""));
         for set in ["worker", "", "übermäßig"] {
             name.set(set);
-            assert_eq!(name.get(), set);
+            assert_eq!(name.get(), Some(set));
         }
-        name.set(String::leak("ü".repeat(Name::MAX)));
-        assert_eq!(name.get(), "ü".repeat(Name::MAX / 2), "as much as fits");
+        let long = "ü".repeat(Name::MAX);
+        let kept = "ü".repeat(Name::MAX / 2);
+        name.set_owned(&long);
+        assert_eq!(name.get(), None, "it will be freed");
+        // SAFETY: not yet.
+        assert_eq!(unsafe { name.read() }, kept, "as much as fits");
+        name.set(String::leak(long));
+        assert_eq!(name.get(), Some(&*kept));
     }
 }

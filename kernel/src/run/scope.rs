@@ -12,21 +12,24 @@
 //! # When a member has ended
 //!
 //! Its place in the scope, a [`Member`], is the ticket of its job (`job`, "The ticket"): dropped
-//! when the closure was run and dropped and its outcome is in the cell, or dropped too if the handle
-//! is gone. That is so of a member that returns, panics, is killed or overflows its stack, which all
-//! end at the catch at its root; of one that is abandoned, whose cell is completed by the G's last
-//! CPU; and of one that never ran. A handle that is leaked leaks an outcome, which is never looked
-//! at again. (One place is never dropped, and the owner waits for ever: that of a member which is
-//! abandoned in the destructor of its own result, whose handle is gone.)
+//! when the closure was run and dropped and its outcome is in the cell, or dropped too if the
+//! handle is gone. That is so of a member that returns, panics, is killed or overflows its stack,
+//! which all end at the catch at its root; of one that is abandoned, whose cell is completed by the
+//! G's last CPU; and of one that never ran. A handle that is leaked leaks an outcome, which is
+//! never looked at again. (One place is never dropped, and the owner waits for ever: that of a
+//! member which is abandoned in the destructor of its own result, whose handle is gone.)
 //!
 //! # The ways in which the owner may end
 //!
 //! | the owner | what keeps its frames |
 //! |---|---|
-//! | returns from the closure | waits for the members, and heeds a kill: then it unwinds |
-//! | unwinds through [`scope`]: a panic, a kill, a full stack | a destructor waits ([`Open`]). The G counts as one that unwinds, so a kill does not wake it again and again |
-//! | unwinds from above [`scope`], whose frame is lost | before that it waits, where it is, for the scopes whose frames it will lose ([`wait_for_lost`]) |
-//! | is abandoned | its stack is never used again; see below |
+//! | returns from the closure | it waits; a kill makes it unwind |
+//! | unwinds through [`scope`] | a destructor waits ([`Open`]) |
+//! | unwinds from above [`scope`] | it waits before that ([`wait_for_lost`]) |
+//! | is abandoned | its stack is never used again |
+//!
+//! **In the destructor** the G counts as one that unwinds, so a kill does not wake it again and
+//! again.
 //!
 //! **Frames are lost** where a caller may not unwind: the compiler proves that a function never
 //! panics, or an allocation fails, and the unwinding begins above it (`fail::overflow`, `unwind`).
@@ -42,11 +45,12 @@
 //! member is left there ([`orphan`]); then its owner, which may have been abandoned as well, and so
 //! on. Its join says at once that it has ended; only the scope around it waits.
 //!
-//! To find them, all open scopes of a G are in the list of what it has attached, and so is the scope
-//! that it is a member of (`attached`). A call that blocks runs on another stack, with the same list.
+//! To find them, all open scopes of a G are in the list of what it has attached, and so is the
+//! scope that it is a member of (`attached`). A call that blocks runs on another stack, with the
+//! same list.
 //!
-//! A packed stack needs nothing: a member that touches what is on it unpacks it (`mem::stack::pack`),
-//! and so does one that leaves.
+//! A packed stack needs nothing: a member that touches what is on it unpacks it
+//! (`mem::stack::pack`), and so does one that leaves.
 //!
 //! # Kills
 //!
@@ -57,10 +61,10 @@
 //!
 //! # What was rejected
 //!
-//! - **The record on the heap, owned by both sides**, as `std` has it: an allocation for each scope,
-//!   for a member that touches the record after it has left. Here it has copied the owner's handle.
-//! - **A list of members**, to kill them with their owner, or to show them: a lock and two links for
-//!   each birth and each end. A count does, and the members are in `ps`.
+//! - **The record on the heap, owned by both sides**, as `std` has it: an allocation a scope, for a
+//!   member that touches the record after it has left. Here it has copied the owner's handle.
+//! - **A list of members**, to kill them with their owner, or to show them: a lock and two links
+//!   for each birth and each end. A count does, and the members are in `ps`.
 //! - **Aborting where the frame would be lost**, as threads of `std` do: that ends all other Gs.
 //! - **Waiting for all scopes before every unwinding**: see above.
 
@@ -76,7 +80,7 @@ use core::ptr::NonNull;
 use sched::G;
 
 /// A scope to start Gs in, which may borrow what is older than the scope (`'env`), and the scope
-/// itself (`'scope`). See [`scope`](crate::scope).
+/// itself (`'scope`). See [`scope`](crate::scope()).
 pub struct Scope<'scope, 'env: 'scope> {
     members: Members,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -180,9 +184,10 @@ impl<T: Send, F: FnOnce() -> T + Send> Job for Scoped<F> {
         // SAFETY: 1. This G's list, and a new node. 2. Taken out below: nothing unwinds from here,
         // and an abandoned G keeps its frames.
         door::attached(|list| unsafe { list.push(node) });
-        let result = unwind::catch_at_root(f);
+        let result = unwind::catch(f);
         door::attached(|list| list.remove(node));
-        Ended { result: Some(result), members }
+        // Without its place: destructors of locals, if there are any, borrow nothing from a scope.
+        Ended { result: Some(unwind::at_root(result)), members }
     }
 
     fn failed(why: JoinError, place: &Member) -> Ended<T> {
@@ -191,8 +196,12 @@ impl<T: Send, F: FnOnce() -> T + Send> Job for Scoped<F> {
 
     #[inline(always)]
     fn discard(outcome: Ended<T>) {
-        // A destructor of the program may panic as well; that was reported.
-        let _ = unwind::catch(|| drop(outcome));
+        // A destructor of the program may panic as well; that was reported. A failure may be
+        // discarded where no G runs (`fail::abandon`).
+        match outcome.result {
+            Some(Ok(_)) => drop(unwind::catch_at_root(|| drop(outcome))),
+            _ => drop(outcome),
+        }
     }
 }
 

@@ -134,7 +134,8 @@ fn start_slow(mut on: OnCpu<'_>, g: &'static G<Task>, pin: Option<usize>, priori
         // SAFETY: as in `spawn`, which has prepared it for another root.
         g.kernel.sp.set(unsafe { arch::prepare(top_of(g), system::thread_main) });
     }
-    let (name, site) = g.kernel.label(|| true).unwrap_or_default();
+    // SAFETY: it was not started yet, so this CPU holds it; and its name lives for ever.
+    let (name, site) = unsafe { g.kernel.own_label() };
     let wake = while_starting(priority, || SCHED.start_asking(p, g, pin, priority));
     if cpu.slices.attention.has(Attention::TRACED)
         && let Some(site) = site

@@ -11,9 +11,15 @@ use super::m::M;
 use super::sys::PANICKING;
 use super::timer::{self, Timed};
 use super::waiting::Wait;
-use super::{BOOT, InlineCell, Instance, Link, Name, Permit, Record, Work, running};
+use super::{
+    BOOT, InlineCell, Instance, Link, Name, Permit, Record, Work, running, running_or_none,
+};
 use crate::arch;
+use crate::arch::lock::IrqLock;
 use crate::mem::stack::Stack;
+use alloc::borrow::Cow;
+use alloc::string::String;
+use arrayvec::ArrayString;
 use core::cell::Cell;
 use core::fmt;
 use core::panic::Location;
@@ -25,7 +31,13 @@ use sched::{G, Status};
 pub type GHandle = sched::Handle<Task>;
 
 /// The name of a G, and where it was spawned.
-pub(crate) type Label = (&'static str, Option<&'static Location<'static>>);
+pub(crate) type Label = (Cow<'static, str>, Option<&'static Location<'static>>);
+
+/// Of a name that the G has given itself, so many bytes are shown to others.
+const SHOWN: usize = 64;
+
+/// Held to read such a name from outside, and to change it: it is freed afterwards.
+static NAMES: IrqLock<()> = IrqLock::new(());
 
 pub struct Task {
     /// Where its stack pointer was when it left its CPU.
@@ -41,6 +53,7 @@ pub struct Task {
     /// ([`Task::label`]).
     label: Name,
     site: Link<Location<'static>>,
+    /// How many of its panics are under way, and [`REPORTS`].
     panics: Cell<u32>,
     /// Its stack, or that of its M, has been full, in this life.
     pub(crate) full: Cell<Option<Filled>>,
@@ -146,8 +159,29 @@ impl Task {
     /// asked after both were read, says that it is over. If one of them is of a later life, the end
     /// of the earlier is seen: each is stored after that, by a Release, and read by an Acquire.
     pub(crate) fn label(&self, is_same: impl FnOnce() -> bool) -> Option<Label> {
-        let label = (self.label.get(), self.site.get());
-        is_same().then_some(label)
+        let name = match self.label.get() {
+            Some(name) => Cow::Borrowed(name),
+            None => Cow::Owned(String::from(self.copy_name().as_str())),
+        };
+        let site = self.site.get();
+        is_same().then_some((name, site))
+    }
+
+    fn copy_name(&self) -> ArrayString<SHOWN> {
+        let _names = NAMES.lock();
+        // SAFETY: it is freed only after the lock was taken to set another.
+        let name = unsafe { self.label.read() };
+        let shown = &name[..name.floor_char_boundary(SHOWN)];
+        ArrayString::from(shown).unwrap_or_default()
+    }
+
+    /// Name and spawn site as its holder sees them.
+    ///
+    /// # Safety
+    /// The caller holds the G, or runs as it, as long as the name is used: nothing else changes it.
+    pub(crate) unsafe fn own_label<'a>(&self) -> (&'a str, Option<&'static Location<'static>>) {
+        // SAFETY: the caller's promise.
+        (unsafe { self.label.read() }, self.site.get())
     }
 
     #[inline(always)]
@@ -326,9 +360,37 @@ pub fn current() -> Option<Running> {
     running().map(Running)
 }
 
+/// Gives the running G a name that will be freed.
+///
+/// # Safety
+/// It is there until another name was set, or the G was abandoned.
+#[cfg_attr(not(target_os = "none"), expect(unused_variables, reason = "threads have no record"))]
+pub unsafe fn set_own_name(name: &str) {
+    #[cfg(target_os = "none")]
+    {
+        let _names = NAMES.lock();
+        running().expect("no G to name").kernel.label.set_owned(name);
+    }
+}
+
+/// Takes that name from the running G, if it has one.
+pub fn clear_own_name() {
+    #[cfg(target_os = "none")]
+    if let Some(g) = running().filter(|g| g.kernel.label.get().is_none()) {
+        let _names = NAMES.lock();
+        g.kernel.label.set("");
+    }
+}
+
 /// What is attached to the running G. The G itself only.
 pub fn attached<R>(f: impl FnOnce(&Attached) -> R) -> R {
     f(&running().expect("no G to attach to").kernel.attached)
+}
+
+/// Whether anything is.
+#[inline(always)]
+pub fn has_attached() -> bool {
+    !running_or_none().kernel.attached.is_empty()
 }
 
 /// Whether the running G is in a blocking call, on the stack of an M.
@@ -342,7 +404,8 @@ impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Running(g) = self;
         write!(f, "G {}", g.id())?;
-        let (name, site) = g.kernel.label(|| true).unwrap_or_default(); // it runs
+        // SAFETY: the G runs here, or this CPU finishes it.
+        let (name, site) = unsafe { g.kernel.own_label() };
         if !name.is_empty() {
             write!(f, " \"{name}\"")?;
         }
@@ -350,13 +413,51 @@ impl fmt::Display for Running {
     }
 }
 
-/// Records that the running G panics: returns how many of its panics are under way now. `None` if a
-/// G may not unwind here.
-pub fn begin_panic() -> Option<u32> {
+/// Which panic of its G one is, of those under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Panic {
+    First,
+    /// In a destructor that an unwinding runs.
+    Nested,
+    /// While the one before is reported.
+    InReport,
+    /// While that is reported.
+    InLastReport,
+}
+
+/// In [`Task::panics`], above their number: which report is under way.
+const REPORTS: u32 = 1 << 31;
+const REPORTS_LAST: u32 = 1 << 30;
+
+/// Records that the running G panics. `None` if a G may not unwind here.
+pub fn begin_panic() -> Option<Panic> {
     let g = running().filter(|_| arch::irq::enabled())?;
-    g.kernel.panics.set(g.kernel.panics.get() + 1);
+    let panics = g.kernel.panics.get();
+    g.kernel.panics.set(panics + 1);
     g.kernel.name.fetch_or(PANICKING, Relaxed);
-    Some(g.kernel.panics.get())
+    Some(match panics {
+        0 => Panic::First,
+        _ if panics & REPORTS_LAST != 0 => Panic::InLastReport,
+        _ if panics & REPORTS != 0 => Panic::InReport,
+        _ => Panic::Nested,
+    })
+}
+
+/// The panic that has begun is reported by `report`, which does not unwind.
+pub fn report_panic(report: impl FnOnce()) {
+    during_report(REPORTS, report);
+}
+
+/// As [`report_panic`], where the G is abandoned afterwards.
+pub fn report_last_panic(report: impl FnOnce()) {
+    during_report(REPORTS_LAST, report);
+}
+
+fn during_report(flag: u32, report: impl FnOnce()) {
+    let Some(g) = running() else { return report() };
+    g.kernel.panics.set(g.kernel.panics.get() | flag);
+    report();
+    g.kernel.panics.set(g.kernel.panics.get() & !flag);
 }
 
 pub fn is_panicking() -> bool {
@@ -391,11 +492,14 @@ mod tests {
         task.account.begins(8);
         task.account.left(9);
         assert_eq!(task.account.cycles_at(Status::Dead, 9), [1, 0, 2]);
-        assert_eq!(task.label(|| true), Some(("first", Some(here))));
+        assert_eq!(task.label(|| true), Some(("first".into(), Some(here))));
         begin("second", 100);
         assert_eq!(task.account.cycles_at(Status::Runnable, 103), [0, 3, 0]);
         assert_eq!((task.account.switches(), task.account.since()), (0, 100));
-        assert_eq!(task.label(|| true), Some(("second", Some(here))));
+        assert_eq!(task.label(|| true), Some(("second".into(), Some(here))));
         assert_eq!(task.label(|| false), None);
+        let long = String::from("ü").repeat(SHOWN);
+        task.label.set_owned(&long);
+        assert_eq!(task.label(|| true), Some(("ü".repeat(SHOWN / 2).into(), Some(here))));
     }
 }

@@ -12,7 +12,7 @@ use super::call::stack_end;
 use super::error::JoinError;
 #[cfg(target_os = "none")]
 use super::scope::wait_for_lost;
-use super::{Job, hooks};
+use super::{Job, door, hooks, local};
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::any::Any;
@@ -22,10 +22,51 @@ pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
     catch_any(f).map_err(caught)
 }
 
-/// As [`catch`], at the root of a G: no guard is left there, so a lock that still has the G's name
-/// was lost, by frames of a full stack that no table lists (`fail::overflow`).
+/// As [`catch`], at the root of a G, where all that is the G's own comes to its end.
+#[inline(always)]
 pub fn catch_at_root<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
-    catch_any(f).map_err(caught_at_root)
+    at_root(catch(f))
+}
+
+/// The end of what was caught at the root of a G: its locals are dropped.
+///
+/// Then no guard is left, so a lock that still has the G's name was lost, by frames of a full stack
+/// that no table lists (`fail::overflow`). A panic loses none: it unwinds from a call, by tables
+/// that list everything to drop.
+#[inline(always)]
+pub fn at_root<T>(result: Result<T, JoinError>) -> Result<T, JoinError> {
+    match result {
+        Ok(value) if !door::has_attached() => Ok(value),
+        result => at_root_slow(result),
+    }
+}
+
+#[cold]
+fn at_root_slow<T>(result: Result<T, JoinError>) -> Result<T, JoinError> {
+    let result = if door::has_attached() { end_attached(result) } else { result };
+    if let Err(JoinError::StackOverflow | JoinError::NoMemory) = &result {
+        (hooks::get().locks_lost)();
+    }
+    result
+}
+
+fn end_attached<T>(result: Result<T, JoinError>) -> Result<T, JoinError> {
+    // As destructors of a killed G that unwinds, those of its locals do not check for the kill.
+    let is_killed = door::was_killed();
+    if is_killed {
+        crate::run::begin_panic();
+    }
+    let failed = local::end();
+    if is_killed {
+        crate::run::end_panic();
+    }
+    match (result, failed) {
+        (Ok(value), Some(why)) => {
+            let _ = catch_at_root(|| drop(value)); // it may use locals, too
+            Err(why)
+        }
+        (result, _) => result,
+    }
 }
 
 #[inline(always)]
@@ -41,16 +82,6 @@ fn caught(payload: Box<dyn Any + Send>) -> JoinError {
     #[cfg(target_os = "none")]
     crate::run::end_panic();
     why(payload)
-}
-
-#[cold]
-fn caught_at_root(payload: Box<dyn Any + Send>) -> JoinError {
-    let why = caught(payload);
-    // A panic loses none: it unwinds from a call, by tables that list everything to drop.
-    if matches!(why, JoinError::StackOverflow | JoinError::NoMemory) {
-        (hooks::get().locks_lost)();
-    }
-    why
 }
 
 /// Continues the unwinding that [`catch`] has caught, from here, or begins that of a G that was
@@ -144,9 +175,12 @@ where
 
     #[inline(always)]
     fn discard(outcome: Self::Outcome) {
-        // A destructor of the program may panic as well; that was reported.
-        if core::mem::needs_drop::<T>() {
-            let _ = catch(|| drop(outcome));
+        // A destructor of the program may panic as well; that was reported. A failure may be
+        // discarded where no G runs (`fail::abandon`).
+        if core::mem::needs_drop::<T>()
+            && let Ok(value) = outcome
+        {
+            let _ = catch_at_root(|| drop(value));
         }
     }
 }

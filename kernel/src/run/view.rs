@@ -2,17 +2,45 @@
 //! value may be stale at once. Reports read snapshots instead (`snapshot`).
 
 use super::preempt::Slices;
+use super::task::Task;
 use super::{
-    BOOT, CPUS, GHandle, Instance, Kind, SCHED, hooks, running, running_on, service, system,
-    wake_cpu,
+    BOOT, CPUS, GHandle, Instance, Joiner, Kind, SCHED, hooks, running, running_on, service,
+    system, wake_cpu, worker_in,
 };
 use crate::arch;
 use crate::mem::percpu::Here;
-use core::sync::atomic::Ordering::Relaxed;
+use crate::mem::stack::slot;
+use alloc::string::String;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::fence;
 use sched::{G, Random};
 
 pub fn this() -> GHandle {
     running().expect("no G runs").handle()
+}
+
+/// The name of that life of a G, if it is not over.
+pub fn name_of(handle: &GHandle) -> Option<String> {
+    let (name, _) = handle.get()?.kernel.label(|| handle.get().is_some())?;
+    Some(name.into_owned())
+}
+
+/// The G that this joiner waits for, and its number; `None` if it has ended, or is about to.
+pub fn worker<T>(joiner: &Joiner<T>) -> Option<(GHandle, u64)> {
+    let (cell, word) = joiner.cell();
+    // In the record of its worker's stack, or on the heap.
+    let worker = match slot::of_record(cell as u64) {
+        Some(slot) => slot.record() as usize,
+        None => worker_in(word)?,
+    };
+    let at = core::ptr::with_exposed_provenance::<G<Task>>(worker);
+    // SAFETY: as in `watch::holder`, `joined`: the joiner keeps the cell.
+    let g = unsafe { &*at };
+    let found = (g.handle(), g.id());
+    // The life that runs the job is not over before the outcome is there: so what was read before
+    // is of that life.
+    fence(Acquire);
+    (!joiner.is_done()).then_some(found)
 }
 
 /// The program of the running G; the booted program if no G runs yet.

@@ -23,6 +23,7 @@ use crate::run::task::Times;
 use crate::run::task::{GHandle, Task};
 use crate::run::waiting::{Reason, Wait};
 use crate::run::{CPUS, ProgramId, SCHED, TIMERS, door, present};
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
@@ -40,7 +41,7 @@ pub struct GInfo {
     /// Its number, unique in this boot.
     pub id: u64,
     /// Its name, or "".
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its state.
     pub state: GState,
     /// What it waits for, if it does.
@@ -157,7 +158,7 @@ fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInf
     let Times { cpu_ns, queued_ns, waiting_ns } = task.account.times(status);
     let info = GInfo {
         id: g.id(),
-        name: "",
+        name: Cow::Borrowed(""),
         state,
         wait,
         holder: wait.and_then(|_| holder::holder_of(g)),

@@ -9,8 +9,8 @@
 //! ended, `programs` programs inside
 //! the machine; `late` starts a CPU that the kernel has given up; `poller` the poller, with simulated devices; `typing` the serial port's
 //! input; `probes` that stacks are probed far enough, `overflow` that a full one ends its
-//! G only, `unwinding` that a panic while it panics does, `scopes` that Gs which borrow are
-//! gone before what they borrow, `memory` that running out does;
+//! G only, `unwinding` that a panic while it panics does, `lives` what a G has of its own, `scopes`
+//! that Gs which borrow are gone before what they borrow, `memory` that running out does;
 //! `protection` who may do what with which memory; `disk` the disk, of the kind that its
 //! argument names, `damage` an archive that is broken block by block. `idle_latency`, `fair`,
 //! `cooperative`, `bounds`, `priority`, `latency` and `cost` are for virtual time (`-icount`), where they can count
@@ -36,6 +36,7 @@ mod killing;
 mod late;
 mod latency;
 mod lines;
+mod lives;
 mod memory;
 mod mix;
 mod near;

@@ -163,7 +163,7 @@ fn a_panic_in_the_closure_or_of_a_member_waits_for_the_others() {
     for in_member in [false, true] {
         let (tx, rx) = chan::bounded(1);
         let g = go(move || {
-            let lent = Lent::new();
+            let lent = &Lent::new();
             scope(|s| {
                 s.go(|| lent.borrow());
                 s.go(|| {
@@ -171,11 +171,13 @@ fn a_panic_in_the_closure_or_of_a_member_waits_for_the_others() {
                     lent.borrow();
                     assert!(!in_member, "expected");
                 });
-                // Opened when all members run and the closure is over, by a member of it.
-                s.go(|| {
-                    sleep(Duration::from_millis(1));
+                // Opened when the owner waits for them, or has not.
+                let owner = current().id();
+                s.go(move || {
+                    until_it_waits(owner);
                     lent.gate.release(2);
                 });
+                wait_until(|| lent.borrowers.load(SeqCst) == 2);
                 assert!(in_member, "expected");
             });
         });
@@ -276,11 +278,15 @@ fn an_owner_that_overflows_unwinds_and_drops_what_members_wait_for() {
     let g = go(move || {
         let lent = Lent::new();
         scope(|s| {
-            s.go(|| {
-                let _borrowed = Borrowed::of(&lent);
-                rx.recv() // an error when the owner has dropped the sender
+            let (owner, lent) = (current().id(), &lent);
+            s.go(move || {
+                let _borrowed = Borrowed::of(lent);
+                let received = rx.recv(); // an error when the owner has dropped the sender
+                until_it_waits(owner);
+                received
             });
             let _tx = tx;
+            wait_until(|| lent.borrowers.load(SeqCst) == 1);
             recurse(0)
         })
     });
@@ -328,20 +334,37 @@ fn lose_a_scope(lent: &Lent) {
 
 fn an_overflow_there_in_a_call_waits_too() {
     assert_eq!(owner_of_two(true, overflow_plainly), Err(JoinError::StackOverflow));
+    let g = go(|| {
+        let lent = Lent::new();
+        blocking(|| black_box(lose_a_scope as fn(&Lent))(&lent));
+    });
+    assert_eq!(g.join(), Err(JoinError::StackOverflow));
+    assert_not_early();
 }
 
 /// Abandoned, the owner's frames stay; but what it has borrowed itself may be borrowed on.
 fn an_owner_that_panics_twice_keeps_its_place_in_the_scope_around_it() {
+    static GATE: Semaphore = Semaphore::new(0);
+    fn borrow(lent: &Lent) {
+        let _borrowed = Borrowed::of(lent);
+        GATE.acquire(1);
+    }
     let before = abandoned();
     for in_call in [false, true] {
         let lent = Lent::new();
+        // Not a member, so that only the owner's members keep the scope open.
+        let me = current().id();
+        let opener = go(move || {
+            until_it_waits(me);
+            GATE.release(2);
+        });
         let ended = scope(|s| {
             let owner = s.go(|| {
                 let nested = || {
                     scope(|t| {
-                        t.go(|| lent.borrow());
+                        t.go(|| borrow(&lent));
                         scope(|u| {
-                            u.go(|| lent.borrow());
+                            u.go(|| borrow(&lent));
                             wait_until(|| lent.borrowers.load(SeqCst) == 2);
                             let _panics = Panics;
                             panic!("first");
@@ -352,14 +375,10 @@ fn an_owner_that_panics_twice_keeps_its_place_in_the_scope_around_it() {
             });
             let ended: Result<(), _> = owner.join(); // at once
             assert_eq!(lent.borrowers.load(SeqCst), 2, "they wait");
-            let (me, lent) = (current().id(), &lent);
-            s.go(move || {
-                until_it_waits(me);
-                lent.gate.release(2);
-            });
             ended
         });
         lent.check(); // no member of the owner's scopes is left either
+        opener.join().expect("it opens the gate");
         assert_eq!(ended, Err(JoinError::Panicked("while it panicked: second".into())));
         assert_not_early();
     }

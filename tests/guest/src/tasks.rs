@@ -53,7 +53,7 @@ fn every_g_that_lives_is_listed_once_and_by_number() {
 fn a_g_is_seen_to_run_to_wait_and_to_be_in_a_call() {
     let me = find(current().id()).expect("I live");
     assert_eq!(
-        (me.state, me.name),
+        (me.state, &*me.name),
         (GState::Running, "a_g_is_seen_to_run_to_wait_and_to_be_in_a_call")
     );
     assert!(me.cpu.is_some_and(|cpu| cpu < num_cpus()), "{me:?}");
@@ -107,8 +107,8 @@ fn names_are_whole_while_lives_change() {
         let mut seen = 0;
         while seen < 400 {
             for g in tasks::gs() {
-                assert!(is_usual(&g) || NAMES.contains(&g.name), "{g:?}");
-                seen += usize::from(NAMES.contains(&g.name));
+                assert!(is_usual(&g) || NAMES.contains(&&*g.name), "{g:?}");
+                seen += usize::from(NAMES.contains(&&*g.name));
             }
             yield_now();
         }

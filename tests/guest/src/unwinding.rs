@@ -20,6 +20,7 @@ runnext::main!(doubled, doubled);
 fn main() {
     check::run(checks![
         a_destructor_that_panics_while_its_g_unwinds_ends_that_g_only,
+        a_panic_that_a_destructor_catches_is_not_the_end_of_the_unwinding,
         who_waits_for_its_locks_is_told,
         a_killed_g_whose_destructor_panics_was_killed,
         a_call_in_which_it_happens_is_over_for_its_g_only,
@@ -61,6 +62,52 @@ fn a_destructor_that_panics_while_its_g_unwinds_ends_that_g_only() {
     assert_eq!(once, Err(JoinError::Panicked("second".into())));
     assert_eq!(go(|| 1).join(), Ok(1));
     assert_eq!(abandoned(), before + 20);
+}
+
+fn a_panic_that_a_destructor_catches_is_not_the_end_of_the_unwinding() {
+    use core::sync::atomic::AtomicUsize;
+    static CAUGHT: AtomicUsize = AtomicUsize::new(0);
+    /// Panics so many times in itself, each in a destructor that the one before runs.
+    struct Catches(u32);
+    impl Drop for Catches {
+        fn drop(&mut self) {
+            let left = self.0;
+            let panics = || {
+                let _next = (left > 0).then(|| Catches(left - 1));
+                panic!("inner {left}");
+            };
+            let why = unwind::catch(panics).err();
+            assert_eq!(why, Some(JoinError::Panicked(format!("inner {left}"))));
+            CAUGHT.fetch_add(1, Relaxed);
+        }
+    }
+    let before = abandoned();
+    for depth in 0..4 {
+        assert_eq!(CAUGHT.swap(0, Relaxed), depth as usize);
+        let g = go(move || {
+            let _catches = Catches(depth);
+            panic!("outer");
+        });
+        assert_eq!(g.join(), Err::<(), _>(JoinError::Panicked("outer".into())));
+    }
+    // In a call, and one that overflows; and a lock sees one panic, not two.
+    static LOCK: Mutex<u32> = Mutex::new(0);
+    let g = go(move || {
+        let _catches = Catches(1);
+        let _held = LOCK.lock().expect("not poisoned yet");
+        blocking(|| unwind::resume(JoinError::Killed));
+    });
+    assert_eq!(g.join(), Err::<(), _>(JoinError::Killed));
+    assert_eq!(CAUGHT.load(Relaxed), 4 + 2);
+    assert!(LOCK.is_poisoned());
+    assert_eq!(abandoned(), before);
+    // What leaves the destructor still ends the G.
+    let g = go(move || {
+        let _catches = Catches(2);
+        panics_twice();
+    });
+    assert_eq!(g.join(), twice());
+    assert_eq!(abandoned(), before + 1);
 }
 
 fn who_waits_for_its_locks_is_told() {

@@ -26,6 +26,7 @@ mod gdb;
 mod guardian;
 mod harness;
 mod hostile;
+mod lives;
 mod memory;
 mod models;
 mod near;

@@ -179,7 +179,7 @@ fn ps() {
         let cpu = g.cpu.map(|cpu| format!("{cpu}")).unwrap_or_else(|| "-".into());
         let site = g.site.map(|site| format!("{}:{}", in_crate(site.file()), site.line()));
         let site = site.unwrap_or_default();
-        let name = if g.name.is_empty() { "-" } else { g.name };
+        let name = if g.name.is_empty() { "-" } else { &*g.name };
         show!("{}", row(g.id, g.state, cpu, g.cpu_ns / 1000, [name, &site, &wait]));
     }
     show!("{all} Gs");
@@ -231,7 +231,7 @@ fn with_number(which: &Which, f: impl Fn(u64)) {
         Which::Number(number) => return f(*number),
         Which::Name(name) => name,
     };
-    match tasks::gs().iter().find(|g| g.name == name) {
+    match tasks::gs().iter().find(|g| g.name == **name) {
         Some(g) => f(g.id),
         None => show!("no G is called `{name}`; `ps` shows what there is"),
     }

@@ -12,6 +12,7 @@ use crate::arch::lock::IrqLock;
 use crate::arch::text_enum;
 use crate::fail::{self, Left, deadlock, end};
 use crate::run::door::GHandle;
+use crate::run::error::JoinError;
 use crate::run::program::{Ended, Instance, ProgramId};
 use crate::run::time::{Duration, Instant, sleep};
 use crate::run::unwind;
@@ -74,6 +75,7 @@ pub(crate) fn run_main(program: Program, instance: &'static Instance, id: Progra
         Ok(()) => Ended::Code(0),
         // If it was killed because the end was decided, this decides nothing.
         Err(_) if door::was_killed() => Ended::Stopped,
+        Err(JoinError::Exited) => return instance.main_exits(),
         Err(_) => Ended::Panicked,
     };
     // With the run's number: on the host Gs are not killed, so the record may be reused by now.

@@ -71,7 +71,7 @@ fn abandoned_gs_are_named_as_a_reason_if_there_are_any() {
 
 #[test]
 fn the_report_speaks_as_go_does() {
-    let mut g = GInfo { id: 7, name: "worker", state: GState::Waiting, ..GInfo::default() };
+    let mut g = GInfo { id: 7, name: "worker".into(), state: GState::Waiting, ..GInfo::default() };
     g.wait = Some(Wait::new(Reason::ChanReceive, 0x1000));
     assert_eq!(describe(&g).to_string(), "goroutine 7 [chan receive]: \"worker\" at 0x1000");
     g.wait = Some(Wait::new(Reason::MutexLock, 0x1000));
@@ -79,7 +79,7 @@ fn the_report_speaks_as_go_does() {
     let told = "goroutine 7 [sync.Mutex.Lock]: \"worker\" at 0x1000, held by goroutine 8";
     assert_eq!(describe(&g).to_string(), told);
     g.wait = Some(Wait::new(Reason::Join, 9));
-    (g.name, g.holder) = ("", None);
+    (g.name, g.holder) = ("".into(), None);
     assert_eq!(describe(&g).to_string(), "goroutine 7 [join]: for goroutine 9");
 }
 

@@ -113,7 +113,7 @@ impl Stream {
         let nowhere: &dyn core::fmt::Display = &"";
         for g in watch::gs() {
             let site = g.site.as_ref().map_or(nowhere, |site| site);
-            wire::name(out, g.id as u32, g.name, site);
+            wire::name(out, g.id as u32, &g.name, site);
         }
         Ok(())
     }

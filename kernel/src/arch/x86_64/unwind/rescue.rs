@@ -200,6 +200,12 @@ pub unsafe fn call_above_forbidden(
     }
 }
 
+/// Whether an unwinding that begins in the function with the frame pointer `rbp` would be caught
+/// before a caller forbids it to pass, on this stack, which ends at `end`.
+pub fn is_caught(rbp: u64, end: u64) -> bool {
+    callers::is_caught(rbp + 16..end)
+}
+
 /// Restores `registers` and calls `f(argument)` from there: pushes `rip` as return address.
 ///
 /// # Safety
@@ -342,6 +348,34 @@ mod callers {
         UnwindReasonCode::NO_REASON
     }
 
+    struct First {
+        /// As in [`Found`].
+        stack: Range<u64>,
+        is_caught: bool,
+    }
+
+    /// Whether the first caller that does not let an unwinding pass catches it.
+    pub fn is_caught(stack: Range<u64>) -> bool {
+        let mut first = First { stack, is_caught: false };
+        _Unwind_Backtrace(look_first, (&raw mut first).cast());
+        first.is_caught
+    }
+
+    extern "C" fn look_first(context: &UnwindContext<'_>, first: *mut c_void) -> UnwindReasonCode {
+        // SAFETY: from `is_caught`, which does not touch it meanwhile.
+        let first = unsafe { &mut *first.cast::<First>() };
+        let sp = _Unwind_GetCFA(context) as u64;
+        if sp >= first.stack.end {
+            return UnwindReasonCode::END_OF_STACK;
+        }
+        let answer = if sp < first.stack.start { Answer::Passes } else { answer(context) };
+        first.is_caught = matches!(answer, Answer::Caught);
+        match answer {
+            Answer::Passes => UnwindReasonCode::NO_REASON,
+            Answer::Caught | Answer::Forbidden => UnwindReasonCode::END_OF_STACK,
+        }
+    }
+
     fn answer(context: &UnwindContext<'_>) -> Answer {
         unsafe extern "C" {
             static __except_end: u8;
@@ -378,6 +412,10 @@ mod callers {
 mod callers {
     pub fn find(_: core::ops::Range<u64>, _: bool) -> Option<super::Registers> {
         None
+    }
+
+    pub fn is_caught(_: core::ops::Range<u64>) -> bool {
+        false
     }
 }
 

@@ -9,6 +9,7 @@ use crate::run::door::{Reason, SpawnOptions, Wait};
 use crate::run::error::SpawnError;
 use crate::run::sys::PANICKING;
 use crate::run::{BOOT, BlockingError, Instance, Job, Joiner, Permit, pair_in};
+use sched::Kept;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, LazyLock};
@@ -101,6 +102,22 @@ pub fn this() -> GHandle {
 
 pub fn attached<R>(f: impl FnOnce(&Attached) -> R) -> R {
     ATTACHED.with(f)
+}
+
+pub fn has_attached() -> bool {
+    attached(|list| !list.is_empty())
+}
+
+pub fn name_of(g: &GHandle) -> Option<String> {
+    Some(g.0.thread.name().unwrap_or_default().into())
+}
+
+pub fn keep(kept: Kept) -> Option<Kept> {
+    Some(kept) // the host's scheduler decides
+}
+
+pub fn worker<T>(_: &Joiner<T>) -> Option<(GHandle, u64)> {
+    None // it is not known which thread it is
 }
 
 pub fn permit(g: &GHandle) {
