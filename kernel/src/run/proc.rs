@@ -385,12 +385,13 @@ fn execute(on: OnCpu<'_>, g: &'static G<Task>, slice: Slice, last: Last) -> ! {
         Slice::New => {
             g.kernel.count_slice();
             on.cpu().slices.begin(last.at);
+            if on.cpu().slices.attention.get() != 0 {
+                execute_slow(on, g, last, Slice::New); // by its name: no register has it till here
+            }
         }
-        Slice::Inherited => {}
+        Slice::Inherited if on.cpu().slices.attention.get() == 0 => {}
+        Slice::Inherited => execute_slow(on, g, last, Slice::Inherited),
         Slice::Resumed | Slice::Lent => execute_slow(on, g, last, slice),
-    }
-    if on.cpu().slices.attention.get() != 0 {
-        execute_slow(on, g, last, slice);
     }
     run_g(on, g, last.at)
 }
