@@ -95,7 +95,7 @@ pub fn words(command: &str) -> Vec<String> {
         "bench" => bench::NAMES.into(),
         "trace" => ["start", "stop"].into(),
         "sched" => ["-v"].into(),
-        "stack" | "kill" => return gs_by_number_and_name(),
+        "stack" | "kill" | "nice" => return gs_by_number_and_name(),
         _ => Vec::new(),
     };
     names.into_iter().map(String::from).collect()
@@ -104,7 +104,7 @@ pub fn words(command: &str) -> Vec<String> {
 /// The Gs as `stack` and `kill` take them: all numbers, then each name once.
 fn gs_by_number_and_name() -> Vec<String> {
     let gs = tasks::gs();
-    let mut names: Vec<_> = gs.iter().map(|g| g.name).filter(|name| !name.is_empty()).collect();
+    let mut names: Vec<_> = gs.iter().map(|g| &*g.name).filter(|name| !name.is_empty()).collect();
     names.sort_unstable();
     names.dedup();
     // A name with a space in it would need quotes.
