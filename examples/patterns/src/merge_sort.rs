@@ -1,9 +1,12 @@
-//! Parallel merge sort: a G sorts one half while its parent sorts the other.
+//! Parallel merge sort: both halves of a slice are sorted at once, in place.
 //!
-//! A G costs some 200 instructions, so halves go to Gs as long as sorting them costs much more. The
-//! scheduler spreads them: a P that has nothing to do steals the oldest, which is the largest.
+//! `join` lets a G sort the right half while its parent sorts the left one, and both may borrow
+//! from the slice. A G costs some 200 instructions, so halves are split as long as sorting them
+//! costs much more. The scheduler spreads them: a P that has nothing to do steals the oldest, which
+//! is the largest.
 
 use runnext::prelude::*;
+use runnext::scope::join;
 
 runnext::main!(merge_sort, main);
 
@@ -11,23 +14,22 @@ runnext::main!(merge_sort, main);
 const SHORT: usize = 1_000;
 
 fn main() {
-    let numbers: Vec<u64> = (0..50_000).map(|_| random() % 1_000_000).collect();
+    let mut numbers: Vec<u64> = (0..50_000).map(|_| random() % 1_000_000).collect();
     let sum: u64 = numbers.iter().sum();
-    let sorted = sort(numbers);
-    assert!(sorted.is_sorted());
-    assert_eq!(sorted.iter().sum::<u64>(), sum, "none is lost");
-    println!("{} numbers are in order", sorted.len());
+    sort(&mut numbers);
+    assert!(numbers.is_sorted());
+    assert_eq!(numbers.iter().sum::<u64>(), sum, "none is lost");
+    println!("{} numbers are in order", numbers.len());
 }
 
-fn sort(mut numbers: Vec<u64>) -> Vec<u64> {
+fn sort(numbers: &mut [u64]) {
     if numbers.len() <= SHORT {
-        numbers.sort_unstable();
-        return numbers;
+        return numbers.sort_unstable();
     }
-    let right = numbers.split_off(numbers.len() / 2);
-    let right = go(move || sort(right));
-    let left = sort(numbers);
-    merge(&left, &right.join().expect("sorting does not panic"))
+    let (left, right) = numbers.split_at_mut(numbers.len() / 2);
+    join(|| sort(left), || sort(right));
+    let merged = merge(left, right);
+    numbers.copy_from_slice(&merged);
 }
 
 fn merge<'a>(mut left: &'a [u64], mut right: &'a [u64]) -> Vec<u64> {

@@ -5,7 +5,7 @@
 
 use runnext::prelude::*;
 use runnext::sync::Semaphore;
-use runnext::time::sleep_until;
+use runnext::time::Ticker;
 
 runnext::main!(rate_limiter, main);
 
@@ -34,12 +34,10 @@ fn main() {
     println!("{REQUESTS} requests, {BURST} at once, then one each {PERIOD:?} at most");
 }
 
-/// Adds a token each period, if there is room. The times do not drift.
+/// Adds a token at each tick, if there is room. Ticks do not drift, and those that come while this G
+/// does not receive are dropped: the bucket gets fewer tokens then, and never a burst of late ones.
 fn refill() {
-    let mut next = Instant::now();
-    loop {
-        next += PERIOD;
-        sleep_until(next);
+    for _tick in &*Ticker::new(PERIOD) {
         if BUCKET.available() < BURST {
             BUCKET.release(1);
         }
