@@ -187,6 +187,14 @@
 //! 4); seeded interleavings of 1 to 256 CPUs with store buffers, late interrupts
 //! and slow CPUs, and planted mistakes that must be found (`sim`).
 //!
+//! # The files, in the order in which to read them
+//!
+//! `g` is a G and its state word, `list` links Gs (inbox, global queue), `runq` is the local queue,
+//! `p` what comes with a P. `proc` has the decisions, `idle` parking and waking; begin there if you
+//! know Go. [`near`], `priority` with `raise`, `start` and `sysmon` each add one rule, [`system`]
+//! has the six systems. `sync`, `sim` and `told` are the memory that the code is checked in;
+//! `census` finds every G that waits for a CPU, for the invariants.
+//!
 //! # Go's names and ours
 //!
 //! | Go                         | here                                             |

@@ -25,8 +25,8 @@
 //! # The files, in the order in which to read them
 //!
 //! 1. From G to G: [`proc`] finds, runs, parks and readies; [`mod@spawn`] creates and recycles;
-//!    [`preempt`] ends slices; [`mod@call`] and [`m`] are the calls that block and their Ms;
-//!    [`cpu`] is the record of a CPU.
+//!    [`preempt`] ends slices, [`priority`] lends ranks; [`mod@call`] and [`m`] are the calls that
+//!    block and their Ms; [`cpu`] is the record of a CPU.
 //! 2. What a G has: [`task`] is its record, [`job`] its closure and result, [`waiting`] what it
 //!    waits for, [`mod@permit`] an unpark before its park, [`kill`] a request to end, [`unwind`]
 //!    the catch at its root, [`mod@program`] what all Gs of a program share. [`roster`] finds a G
