@@ -28,8 +28,8 @@ pub fn image(bytes: &[u8]) -> bool {
 pub fn one(signature: &str, bytes: &[u8]) -> bool {
     let replace = |name: &str| match name == signature {
         true => Some(bytes.to_vec()),
-        // Nodes are given to CPUs, so there must be some.
-        false if name == "APIC" => Some(madts().swap_remove(0)),
+        // Nodes are given to CPUs: to all of those that a good SRAT names.
+        false if name == "APIC" => Some(madts().swap_remove(1)),
         false => None,
     };
     let firmware = read(None, &|_, _| None, &replace, BOOT);

@@ -207,7 +207,7 @@ impl<T> JoinHandle<T> {
     /// ```no_run
     /// use runnext::prelude::*;
     /// let worker = go(park);
-    /// println!("{:?} waits", worker.id());
+    /// assert_eq!(worker.id(), worker.gref().map(|g| g.id()));
     /// ```
     pub fn id(&self) -> Option<u64> {
         Some(self.gref()?.id())
