@@ -112,7 +112,8 @@ fn a_name_is_read_whole_and_of_the_life_that_was_seen() {
         let life = record.life.load(Acquire);
         if life % 2 == 1 {
             // As `Task::label`.
-            let read = (record.name.get(), record.site.get());
+            let name = record.name.get().expect("none of them will be freed");
+            let read = (name, record.site.get());
             assert!(NAMES.contains(&read.0), "{read:?}: not whole");
             let is_same = record.life.load(Relaxed) == life;
             let at = life / 2;
