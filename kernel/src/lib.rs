@@ -194,6 +194,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
 fn start_cpu() -> ! {
     let options = OPTIONS.get().expect("options are read before the other CPUs start");
     run::init_cpu(options.choices());
+    watchdog::begin_cpu();
     run::mstart()
 }
 

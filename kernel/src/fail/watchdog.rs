@@ -22,8 +22,8 @@
 //!
 //! # Which CPU watches which
 //!
-//! Each CPU has one watchdog: the CPU with the next number, the first after the last. A CPU that
-//! had no G and has found one asks its watchdog ([`after_rest`]; a bit of its attention word says
+//! Each CPU has one watchdog: the CPU with the next number, the first after the last. Each begins
+//! with one check, when it is up ([`begin_cpu`]). A CPU that had no G and has found one asks its watchdog ([`after_rest`]; a bit of its attention word says
 //! that it is not watched yet) by a liveness interrupt, and from then on the watchdog has an alarm
 //! for its next check ([`Alarm::Watchdog`]; no tick of the scheduler). If it finds the CPU halted
 //! it sets that bit and stops. So an idle machine has no tick, nor is there any work where Gs are
@@ -129,14 +129,22 @@ pub fn counts() -> Counts {
 /// A stuck CPU stops the machine.
 static STOPS: AtomicBool = AtomicBool::new(false);
 
-/// Allows watchdogs, and has this CPU watched. On the boot CPU, when all are up and may run Gs,
-/// interrupts off.
+/// Allows watchdogs. On the boot CPU, which has its record, interrupts off. The others are asked to
+/// begin: some have their records by now, and the rest see in [`begin_cpu`] that they may.
 pub fn begin(choice: StuckChoice) {
     STOPS.store(choice == StuckChoice::Stop, Relaxed);
     if choice != StuckChoice::Off && arch::num_cpus() > 1 {
-        IS_ON.store(true, Relaxed);
-        run::all_slices().for_each(|slices| slices.at_rest.set(Attention::WATCHDOG));
-        after_rest();
+        IS_ON.store(true, Release); // pairs with `begin_cpu`
+        before(arch::cpu_index()).for_each(arch::ask);
+        begin_cpu();
+    }
+}
+
+/// This CPU has its record and is about to run Gs: it checks the one before it, which may have found
+/// a G before it has ever rested. Interrupts off.
+pub fn begin_cpu() {
+    if IS_ON.load(Acquire) {
+        set_alarm(arch::now_ns());
     }
 }
 
@@ -190,11 +198,9 @@ pub fn on_nmi_sample(rip: u64, rbp: u64, irqs_off: bool) {
 }
 
 fn set_alarm(now_ns: u64) {
-    let me = arch::cpu_index();
-    match run::slices() {
-        Some(slices) => slices.set_alarm(Alarm::Watchdog, now_ns + PERIOD_NS),
-        // It runs no Gs yet: the CPU before it asks again.
-        None => before(me).take(1).for_each(set_unwatched),
+    // None: it has no record yet, and begins when it has.
+    if let Some(slices) = run::slices() {
+        slices.set_alarm(Alarm::Watchdog, now_ns + PERIOD_NS);
     }
 }
 
