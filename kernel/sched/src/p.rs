@@ -221,7 +221,9 @@ impl<K: Sync + 'static> P<K> {
     /// Whether a displaced G waits to resume.
     #[must_use]
     pub fn has_displaced(&self) -> bool {
-        self.resumes_pinned || self.runq.has_displaced()
+        // A mark is set wherever one of the two may be: nearly always that is all to be read.
+        self.marks.has(Marks::DISPLACED | Marks::PINNED)
+            && (self.resumes_pinned || self.runq.has_displaced())
     }
 
     /// Takes any G: the ring and the pinned Gs by turns while both have some.
