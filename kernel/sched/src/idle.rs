@@ -89,8 +89,7 @@ impl Idle {
 
     /// How many Ps below `limit` are up and not idle.
     pub(crate) fn busy(&self, limit: usize) -> usize {
-        let busy = |w| self.online.word(w) & !self.idle.word(w);
-        PSet::below(limit, busy).words.iter().map(|word| word.count_ones() as usize).sum()
+        PSet::below(limit, |w| self.online.word(w) & !self.idle.word(w)).len()
     }
 
     /// The Ps below `acquired` without an idle bit, at this instant: only these can have
@@ -319,6 +318,12 @@ impl PSet {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().fold(0, |all, word| all | word) == 0
+    }
+
+    /// How many members there are.
+    fn len(&self) -> usize {
+        let words = &self.words[..self.end.div_ceil(64)];
+        words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// Each member once, lowest first.

@@ -221,11 +221,18 @@ impl<K: Sync + 'static> P<K> {
     /// Whether a displaced G waits to resume.
     #[must_use]
     pub fn has_displaced(&self) -> bool {
-        self.resumes_pinned || self.runq.has_displaced()
+        // A mark is set wherever one of the two may be: nearly always that is all to be read.
+        self.marks.has(Marks::DISPLACED | Marks::PINNED)
+            && (self.resumes_pinned || self.runq.has_displaced())
     }
 
     /// Takes any G: the ring and the pinned Gs by turns while both have some.
     pub(crate) fn pop(&mut self) -> Option<Found<K>> {
+        // A P that looks elsewhere comes by here first. Not under loom: more loads to explore.
+        let has_no_mark = !self.marks.has(Marks::DISPLACED | Marks::PINNED);
+        if !cfg!(loom) && has_no_mark && self.runq.is_empty() {
+            return None;
+        }
         let odd_slice = !self.tick().is_multiple_of(2);
         let pinned_has_turn = self.runq.front_len() == 0
             && (self.resumes_pinned || odd_slice && !self.pinned.is_empty());

@@ -102,10 +102,11 @@ impl Priority {
     }
 
     const fn of_bits(bits: u32) -> Self {
-        match bits & RANKED {
-            URGENT => Priority::Urgent,
-            0 => Priority::Normal,
-            _ => Priority::Background,
+        // One of the two is set at most.
+        match (bits & URGENT, bits & BACKGROUND) {
+            (0, 0) => Priority::Normal,
+            (0, _) => Priority::Background,
+            _ => Priority::Urgent,
         }
     }
 }

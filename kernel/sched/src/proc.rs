@@ -592,7 +592,11 @@ impl<K: Sync + 'static> Sched<K> {
 
     /// Empties the inbox, which interrupts and other CPUs fill.
     fn get_inbox(&self, p: &mut P<K>) -> Option<Found<K>> {
-        self.push_all(p, p.slot.inbox.take_all());
+        let arrived = p.slot.inbox.take_all();
+        if arrived.is_empty() {
+            return None; // the P's own queue was looked at before
+        }
+        self.push_all(p, arrived);
         p.pop()
     }
 

@@ -4,7 +4,7 @@
 //! it checks; if it does not for long, an interrupt has it abandoned.
 
 use super::task::{GHandle, Task};
-use super::{hooks, running};
+use super::{hooks, running, running_or_none};
 use crate::arch;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -133,8 +133,9 @@ pub fn is_killed() -> bool {
 /// not possible, or has timed out. Does nothing with interrupts off.
 #[inline]
 pub fn check_kill() {
-    let has_request = running().is_some_and(|g| g.kernel.kill.is_set());
-    if has_request && arch::irq::enabled() && is_killed() {
+    // It seems to be set where no G runs, so one word says both.
+    let may_be_killed = running_or_none().kernel.kill.is_set();
+    if may_be_killed && arch::irq::enabled() && is_killed() {
         die();
     }
 }

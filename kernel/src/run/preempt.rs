@@ -73,7 +73,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sched::{Arrival, G, P, Sched, Status, Wake};
 
-/// A slice in cycles of the counter; 0 before [`init`].
+/// A slice in cycles of the counter; 0 before [`init`]. Each CPU has it as [`Slices::length`].
 static SLICE_CYCLES: AtomicU64 = AtomicU64::new(0);
 
 /// The slice under way on a CPU, and the CPU's timer. Its own, with interrupts off, except for
@@ -99,8 +99,9 @@ pub struct Slices {
     pub attention: Attention,
     /// As `attention`, for what ticks and halts do: a switch does not test it.
     pub at_rest: Attention,
-    /// The most that the slice under way may last, in cycles; drawn by `chaos`.
-    limit: Cell<u64>,
+    /// Cycles of the whole slice under way: of every slice, or less if `chaos` has drawn less. Stored
+    /// by [`init`], and by this CPU.
+    length: AtomicU64,
     /// A G waits that is to displace the running one.
     pub is_urgent: Cell<bool>,
     /// It does so by its rank, also if the running G is a borrower.
@@ -209,6 +210,7 @@ pub fn init(slice_ns: Option<u64>) {
         ns => arch::ns_to_cycles(ns),
     };
     SLICE_CYCLES.store(cycles, Ordering::Relaxed);
+    super::all_slices().for_each(|slices| slices.length.store(cycles, Ordering::Relaxed));
 }
 
 /// Has `entry` called by the timer of this CPU at `deadline_ns`: see [`super::timer::Timers::arm`].
@@ -233,7 +235,7 @@ impl Slices {
             alarms_at: [const { Cell::new(NEVER) }; Alarm::ALL.len()],
             attention: Attention(AtomicU32::new(Attention::UNTIMED)),
             at_rest: Attention(AtomicU32::new(0)),
-            limit: Cell::new(u64::MAX),
+            length: AtomicU64::new(0),
             is_urgent: Cell::new(false),
             outranks: Cell::new(false),
             ticks: Counter::new(),
@@ -256,16 +258,15 @@ impl Slices {
     /// A slice begins, perhaps after one whose loan was under way: that has ended.
     pub fn begin_new(&self, now: u64) {
         self.begin(now);
-        self.loan.set(self.loan());
+        self.settle_loan();
     }
 
     /// The G that lent its slice continues with what is left of it.
     #[cold]
     pub fn resume(&self, now: u64) {
-        let loan = self.loan();
+        let loan = self.settle_loan();
         let Some(lent_at) = loan.began else {
             // Other Gs have had their own slices here since: a new one.
-            self.loan.set(loan);
             return self.begin(now);
         };
         let took = now.wrapping_sub(lent_at);
@@ -277,8 +278,10 @@ impl Slices {
     /// The running G is displaced, and lends what follows. Returns how much that may be. A borrower
     /// that is displaced passes the loan on.
     fn lend(&self, now: u64) -> u64 {
-        let loan = self.loan();
-        self.loan.set(Loan { began: loan.began.or(Some(now)), ..loan });
+        let loan = self.settle_loan();
+        if loan.began.is_none() {
+            self.loan.set(Loan { began: Some(now), ..loan });
+        }
         self.left(now)
     }
 
@@ -322,6 +325,17 @@ impl Slices {
         self.loan_of(self.began.get())
     }
 
+    /// As [`loan`](Self::loan), for a displacement that is near: kept, so that what follows need not
+    /// compute it again.
+    #[inline(always)]
+    fn settle_loan(&self) -> Loan {
+        let began = self.began.get();
+        if self.loan.get().of != began {
+            self.loan.set(self.loan_of(began));
+        }
+        self.loan.get()
+    }
+
     /// The loan of a slice that has begun then, or begins. What earlier slices have lent counts, less half of the time
     /// that their Gs have run since: nothing is left of it when a slice was used up. So however
     /// short the slices are, all that is lent is half of what their own Gs run, and half a slice.
@@ -330,15 +344,21 @@ impl Slices {
         if loan.of == of {
             return loan;
         }
-        let until = loan.began.unwrap_or(of);
-        let (ran, took) = (until.wrapping_sub(loan.of), of.wrapping_sub(until));
-        let given_back = loan.given_back.saturating_add(took).saturating_sub(ran / 2);
+        let (until, owed) = match loan.began {
+            None => (of, loan.given_back),
+            Some(at) => {
+                core::hint::cold_path(); // mostly the lender goes on, in its slice
+                (at, loan.given_back.saturating_add(of.wrapping_sub(at)))
+            }
+        };
+        let ran = until.wrapping_sub(loan.of);
+        let given_back = owed.saturating_sub(ran / 2);
         Loan { of, given_back: given_back.min(self.length() / 2), began: None }
     }
 
     /// Cycles of the whole slice.
     fn length(&self) -> u64 {
-        SLICE_CYCLES.load(Ordering::Relaxed).min(self.limit.get())
+        self.length.load(Ordering::Relaxed)
     }
 
     /// Cycles that are left of the slice, or of what is lent of it: half at most.
@@ -358,11 +378,11 @@ impl Slices {
     #[inline(always)]
     pub fn why_to_leave(&self, now: u64, needs_timer: impl FnOnce() -> bool) -> Option<Leaving> {
         // lab 5 begin: verdict
-        if self.is_urgent.get() && self.length() != NEVER {
+        if self.is_urgent.get() {
             // While a loan is under way, a G that a device has readied waits for its end.
-            let loan = self.loan();
+            let (loan, length) = (self.settle_loan(), self.length());
             let is_first = loan.began.is_none() || self.outranks.get();
-            if is_first && loan.given_back < self.length() / 2 {
+            if is_first && loan.given_back < length / 2 && length != NEVER {
                 return Some(Leaving::Displace);
             }
         }
@@ -409,7 +429,8 @@ impl Slices {
     #[cold]
     pub fn arm(&self, now: u64) {
         if self.chaos_on() {
-            self.limit.set((hooks::get().slice_limit)());
+            let limit = (hooks::get().slice_limit)();
+            self.length.store(limit.min(SLICE_CYCLES.load(Ordering::Relaxed)), Ordering::Relaxed);
         } else {
             self.attention.clear(Attention::UNTIMED);
         }
@@ -419,14 +440,15 @@ impl Slices {
     /// A G waits for the end of the slice that begins now: arms the timer for it.
     #[inline(always)]
     pub fn arm_whole(&self, now: u64) {
-        self.arm_in(SLICE_CYCLES.load(Ordering::Relaxed), now);
+        self.arm_in(self.length(), now);
     }
 
     /// Arms the timer for the end of a slice of which so many cycles are `left`.
     #[inline(always)]
     fn arm_in(&self, left: u64, now: u64) {
-        if !self.is_timed() {
-            if self.chaos_on() {
+        let attention = self.attention.get();
+        if attention & Attention::UNTIMED != 0 {
+            if attention & Attention::CHAOS != 0 {
                 return; // the switch to the next G arms it
             }
             self.attention.clear(Attention::UNTIMED);

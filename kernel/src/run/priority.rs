@@ -34,8 +34,8 @@ use super::{
 use crate::arch;
 use crate::arch::lock::IrqLock;
 use arrayvec::ArrayVec;
-use core::sync::atomic::AtomicUsize;
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 use sched::G;
 
 pub use sched::Priority;
@@ -59,6 +59,9 @@ static LENT: IrqLock<ArrayVec<Lent, MOST>> = IrqLock::new(ArrayVec::new_const())
 /// others wait for, after the fence that is in changing the lock's word.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether a G was ever given another priority than the normal one. Stored before that.
+static ARE_USED: AtomicBool = AtomicBool::new(false);
+
 /// Gs whose rank has risen.
 type Risen = ArrayVec<GHandle, CHAIN>;
 
@@ -68,9 +71,17 @@ fn rank_of(priority: Priority) -> Priority {
     if system::running().promises.priorities { priority } else { Priority::Normal }
 }
 
+/// Whether ranks may differ, so that a G that waits may have one to lend.
+pub(crate) fn are_used() -> bool {
+    ARE_USED.load(Relaxed)
+}
+
 /// Sets the priority of that life of a G; false if it is over.
 pub fn set(g: &GHandle, priority: Priority) -> bool {
     let Some(record) = g.get() else { return false };
+    if priority != Priority::Normal {
+        ARE_USED.store(true, Relaxed);
+    }
     let mut risen = Risen::new();
     let lent = LENT.lock();
     let before = record.rank();
@@ -96,7 +107,10 @@ pub fn is_urgent() -> bool {
 
 /// Calls `start`, which starts a G of that priority.
 pub(crate) fn while_starting<T>(priority: Priority, start: impl FnOnce() -> T) -> T {
-    let _lent = (priority != Priority::Normal).then(|| LENT.lock());
+    let _lent = (priority != Priority::Normal).then(|| {
+        ARE_USED.store(true, Relaxed);
+        LENT.lock()
+    });
     start()
 }
 

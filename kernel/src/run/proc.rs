@@ -390,7 +390,7 @@ fn execute(on: OnCpu<'_>, g: &'static G<Task>, slice: Slice, last: Last) -> ! {
             }
         }
         Slice::Inherited if on.cpu().slices.attention.get() == 0 => {}
-        Slice::Inherited => execute_slow(on, g, last, Slice::Inherited),
+        Slice::Inherited => inherit_slow(on, g, last),
         Slice::Resumed | Slice::Lent => execute_slow(on, g, last, slice),
     }
     run_g(on, g, last.at)
@@ -410,6 +410,14 @@ fn run_g(on: OnCpu<'_>, g: &'static G<Task>, at: u64) -> ! {
     // only, with its context saved. 2. As 1: its stack, or that of its M, which has left with it.
     // 3. Interrupts are off.
     unsafe { arch::gogo::<_, SP>(g) }
+}
+
+/// [`execute_slow`] for a G that inherits its slice. By a name of its own: else every turn would put
+/// the slice into a register, for the call that it seldom makes.
+#[cold]
+#[inline(never)]
+fn inherit_slow(on: OnCpu<'_>, g: &'static G<Task>, last: Last) -> ! {
+    execute_slow(on, g, last, Slice::Inherited)
 }
 
 /// [`execute`] with more to do: the G was found elsewhere than in the P's own queue, or an

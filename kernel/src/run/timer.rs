@@ -123,21 +123,24 @@ impl Timers {
     /// order, but at most [`FIRES_PER_TICK`], calls each, and `ready` with its G. Returns the first
     /// deadline that is left, for which the caller sets the hardware.
     pub fn on_tick(&self, cpu: usize, now_ns: u64, mut ready: impl FnMut(GHandle)) -> u64 {
+        let cpu = &self.cpus[cpu];
+        let mut first_ns = NEVER;
         for _ in 0..FIRES_PER_TICK {
             // One lock per entry, so that a `cancel` does not wait for all of them.
-            if self.first_ns(cpu) > now_ns {
-                break;
-            }
-            let mut heap = self.cpus[cpu].heap.lock_in_handler();
-            let Some(due) = heap.pop_due(now_ns) else { break };
-            self.cpus[cpu].note_first(&heap);
+            let mut heap = cpu.heap.lock_in_handler();
+            let due = heap.pop_due(now_ns);
+            first_ns = cpu.note_first(&heap);
+            let Some(due) = due else { break };
             // Before the lock is free: see "Exactly one reason".
             if let Some(g) = due.record.get().expect("armed").due(now_ns) {
                 ready(g);
             }
             due.home.store(NOWHERE, Release);
+            if first_ns > now_ns {
+                break;
+            }
         }
-        self.first_ns(cpu)
+        first_ns
     }
 
     /// The first deadline of `cpu`, [`NEVER`] if none will come. On that CPU itself it is never
@@ -161,9 +164,11 @@ impl PerCpu {
         PerCpu { heap, first_ns: AtomicU64::new(0) }
     }
 
-    /// Under the lock.
-    fn note_first(&self, heap: &Heap) {
-        self.first_ns.store(!heap.first_deadline().unwrap_or(NEVER), Relaxed);
+    /// Under the lock. Gives what it has noted.
+    fn note_first(&self, heap: &Heap) -> u64 {
+        let first_ns = heap.first_deadline().unwrap_or(NEVER);
+        self.first_ns.store(!first_ns, Relaxed);
+        first_ns
     }
 }
 

@@ -94,9 +94,13 @@ fn holder(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
     owner.filter(|_| !is_gone).map(|owner| (seen, owner))
 }
 
-/// The G that `g` waits for, if there is one, with the wait.
+/// The G that `g` waits for, if there is one, with the wait. It looks only where the reason says that
+/// there may be one; what is called reads the reason again.
 fn blocker(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
-    holder(g).or_else(|| joined(g))
+    match Wait::unpack(Seen::of(g)?.waiting).reason {
+        Reason::Join => joined(g),
+        _ => holder(g),
+    }
 }
 
 /// If `g` joins another: its wait, and that G.
@@ -133,6 +137,9 @@ fn read(address: usize) -> Option<usize> {
 /// The running G is about to wait, or does: it lends its rank to the G that it waits for, and that
 /// one to the next (`run::priority`).
 pub fn lend_rank() {
+    if !priority::are_used() {
+        return; // all ranks are equal
+    }
     let Some(mut g) = running() else { return };
     for _ in 0..CHAIN {
         let Some((seen, next)) = blocker(g) else { return };

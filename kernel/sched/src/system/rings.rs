@@ -88,36 +88,41 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// Steals from the rings of all Ms, on CPUs or not. Not if another P spins that will.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn steal_from_ms(&self, p: &mut P<K>) -> Option<Found<K>> {
         if self.rings.is_empty() || !p.marks.has(Marks::SPINNING) {
             return None;
         }
-        self.steal_from_rings(p, |_| true)
+        self.steal_from_rings(p, false)
     }
 
     /// Steals from the rings that have left, if one has left this P with Gs. Not if its own ring
     /// has no room for them.
+    #[inline(always)]
     pub(crate) fn steal_left(&self, p: &mut P<K>) -> Option<Found<K>> {
-        if !p.marks.has(Marks::LEFT_GS) || p.runq.len() > RUNQ_CAPACITY - STEAL_MAX {
+        if p.marks.has(Marks::LEFT_GS) { self.steal_left_slow(p) } else { None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn steal_left_slow(&self, p: &mut P<K>) -> Option<Found<K>> {
+        if p.runq.len() > RUNQ_CAPACITY - STEAL_MAX {
             return None;
         }
-        let found = self.steal_from_rings(p, |ring| ring.is_away.load(Relaxed));
+        let found = self.steal_from_rings(p, true);
         if found.is_none() {
             p.marks.take(Marks::LEFT_GS);
         }
         found
     }
 
-    fn steal_from_rings(
-        &self,
-        p: &mut P<K>,
-        is_meant: impl Fn(&RunQueue<K>) -> bool,
-    ) -> Option<Found<K>> {
+    /// Steals from a ring, `left` from one that has left its CPU.
+    #[inline(never)]
+    fn steal_from_rings(&self, p: &mut P<K>, left: bool) -> Option<Found<K>> {
         for takes_front in [false, true] {
             for (number, ring) in self.all_rings().enumerate() {
                 add(&p.slot.scanned, 1);
-                if !is_meant(ring) {
+                if left && !ring.is_away.load(Relaxed) {
                     continue;
                 }
                 let found = steal_from(p, number, ring, takes_front);

@@ -397,7 +397,7 @@ impl<T> Chan<T> {
         }
         if locked.flow == Flow::Rendezvous {
             let Some(receiver) = locked.first(RECEIVERS) else {
-                return wait_to_send(locked, value, until);
+                return wait_to_send(locked, value, until).into();
             };
             return match receiver.give(value) {
                 Ok(wake) => {
@@ -449,7 +449,9 @@ impl<T> Chan<T> {
                 }
                 Err(value) => value,
             };
-            let Some(want) = locked.want() else { return wait_to_send(locked, value, until) };
+            let Some(want) = locked.want() else {
+                return wait_to_send(locked, value, until).into();
+            };
             drop(locked);
             let Ok(mut fresh) = Fresh::new(want) else {
                 return Err(SendTimeoutError::Timeout(value));
@@ -574,24 +576,39 @@ impl<T> Chan<T> {
     }
 }
 
+/// How the wait of a sender has ended. In this order: so it begins with the word that says whether the
+/// value is in its slot still.
+enum Sent<T> {
+    /// The value was taken.
+    Done,
+    Closed(T),
+    TooLate(T),
+}
+
+impl<T> From<Sent<T>> for Result<(), SendTimeoutError<T>> {
+    #[inline(always)]
+    fn from(sent: Sent<T>) -> Self {
+        match sent {
+            Sent::Done => Ok(()),
+            Sent::Closed(value) => Err(SendTimeoutError::Disconnected(value)),
+            Sent::TooLate(value) => Err(SendTimeoutError::Timeout(value)),
+        }
+    }
+}
+
 /// Waits in the list of senders, if it may wait. Not inlined, and nor is [`wait_to_recv`]: a switch changes all
 /// registers, which the loop of a caller that seldom waits would pay for.
 #[inline(never)]
-fn wait_to_send<T, U: Until>(
-    locked: ChanLocked<'_, T>,
-    value: T,
-    until: U,
-) -> Result<(), SendTimeoutError<T>> {
+fn wait_to_send<T, U: Until>(locked: ChanLocked<'_, T>, value: T, until: U) -> Sent<T> {
     if !U::WAITS {
-        return Err(SendTimeoutError::Timeout(value));
+        return Sent::TooLate(value);
     }
     let (reason, deadline_ns) = (Reason::ChanSend, until.deadline_ns());
     let place = Place { reason, list: SENDERS, value: Some(value), deadline_ns };
     match locked.wait(place, |_| false) {
-        // Taken; or not, and the channel was closed.
-        Waited::Granted(None) | Waited::Took(_) | Waited::TimedOut(_, None) => Ok(()),
-        Waited::Granted(Some(value)) => Err(SendTimeoutError::Disconnected(value)),
-        Waited::TimedOut(_, Some(value)) => Err(SendTimeoutError::Timeout(value)),
+        Waited::Granted(None) | Waited::Took(_) | Waited::TimedOut(_, None) => Sent::Done,
+        Waited::Granted(Some(value)) => Sent::Closed(value),
+        Waited::TimedOut(_, Some(value)) => Sent::TooLate(value),
     }
 }
 

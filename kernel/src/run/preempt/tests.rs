@@ -7,8 +7,8 @@ const SLICE: u64 = 100;
 
 /// A slice of that length that began at `now`.
 fn begun(now: u64) -> Slices {
-    SLICE_CYCLES.store(SLICE, Ordering::Relaxed);
     let slices = Slices::new();
+    slices.length.store(SLICE, Ordering::Relaxed);
     slices.begin(now);
     slices
 }
