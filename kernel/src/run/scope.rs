@@ -186,8 +186,12 @@ impl<T: Send, F: FnOnce() -> T + Send> Job for Scoped<F> {
         door::attached(|list| unsafe { list.push(node) });
         let result = unwind::catch(f);
         door::attached(|list| list.remove(node));
-        // Without its place: destructors of locals, if there are any, borrow nothing from a scope.
-        Ended { result: Some(unwind::at_root(result)), members }
+        let result = match result {
+            Ok(value) if !door::has_attached() => Ok(value),
+            // SAFETY: in no list now, and this frame stays.
+            result => unsafe { at_root_of(node, result) },
+        };
+        Ended { result: Some(result), members }
     }
 
     fn failed(why: JoinError, place: &Member) -> Ended<T> {
@@ -203,6 +207,24 @@ impl<T: Send, F: FnOnce() -> T + Send> Job for Scoped<F> {
             _ => drop(outcome),
         }
     }
+}
+
+/// As [`unwind::at_root`], for a member whose place has that node, which stays in the list until
+/// then: if the destructor of a local fails, the result is dropped here, and what *its* destructor
+/// starts may borrow what the result has borrowed.
+///
+/// # Safety
+/// The node is in no list, and stays where it is until this returns, or for ever.
+#[cold]
+unsafe fn at_root_of<T>(
+    node: NonNull<Attachment>,
+    result: Result<T, JoinError>,
+) -> Result<T, JoinError> {
+    // SAFETY: 1. This G's list; the caller's promise. 2. Taken out below, as in `run`.
+    door::attached(|list| unsafe { list.push(node) });
+    let result = unwind::at_root(result);
+    door::attached(|list| list.remove(node));
+    result
 }
 
 /// In the list of a member: the scope that it is a member of.
