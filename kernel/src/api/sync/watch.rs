@@ -79,7 +79,10 @@ pub struct Receiver<T> {
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
-        let (hub, ()) = self.hub.listen(|_| ());
+        let (hub, version) = self.hub.listen(|state| state.version);
+        if version != self.seen {
+            hub.ring_again();
+        }
         Receiver { hub, seen: self.seen }
     }
 }
