@@ -7,6 +7,7 @@
 use super::hub::{Listener, Teller};
 use crate::api::chan;
 use crate::arch::text_enum;
+use crate::run::door::check_kill;
 use crate::wait::limit::Limit;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -171,7 +172,10 @@ impl<T: Clone + Send + Sync> Receiver<T> {
                 Err(RecvError::Missed(count))
             }
             Err(_) if is_closed => Err(RecvError::Closed),
-            Err(error) => Err(error),
+            Err(error) => {
+                check_kill();
+                Err(error)
+            }
         }
     }
 
