@@ -297,7 +297,9 @@ fn nobody_and_the_kernel_are_not_killed() {
     let run = runnext::program::start("p_sleeps", Vec::new()).expect("there");
     let supervisor = || tasks::gs().into_iter().find(|g| g.name == "supervisor");
     wait_until(|| supervisor().is_some());
-    assert_eq!(tasks::kill(supervisor().expect("seen").id), Err(KillError::Kernel));
+    let id = supervisor().expect("seen").id;
+    assert_eq!(tasks::kill(id), Err(KillError::Kernel));
+    assert!(!tasks::nice(id, Priority::Background), "nor does it wait for programs");
     run.stop();
     let _ = run.wait();
 }
