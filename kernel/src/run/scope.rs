@@ -179,7 +179,7 @@ impl<T: Send, F: FnOnce() -> T + Send> Job for Scoped<F> {
     #[inline(always)]
     fn run(self) -> Ended<T> {
         let Scoped { members, f } = self;
-        let place = Place { node: Attachment::new(Kind::Member), members };
+        let place = Membership { node: Attachment::new(Kind::Member), members };
         let node = NonNull::from(&place).cast();
         // SAFETY: 1. This G's list, and a new node. 2. Taken out below: nothing unwinds from here,
         // and an abandoned G keeps its frames.
@@ -229,7 +229,7 @@ unsafe fn at_root_of<T>(
 
 /// In the list of a member: the scope that it is a member of.
 #[repr(C)] // the node first
-struct Place {
+struct Membership {
     node: Attachment,
     members: NonNull<Members>,
 }
@@ -279,7 +279,8 @@ pub fn wait_for_lost(frames: Range<u64>) {
 pub(crate) fn orphan(g: &'static G<Task>) {
     let list = &g.kernel.attached;
     // SAFETY: attached by `run`, whose frame stays.
-    let place = list.of_kind(Kind::Member).map(|node| unsafe { node.cast::<Place>().as_ref() });
+    let place =
+        list.of_kind(Kind::Member).map(|node| unsafe { node.cast::<Membership>().as_ref() });
     let scope = place.last().map(|place| place.members);
     for node in list.of_kind(Kind::Scope) {
         // SAFETY: its job was not given up, so it still has a place in its scope, which is there.

@@ -152,7 +152,7 @@ impl<T: Clone + Send + Sync> Receiver<T> {
         // Before the look: what was sent before the last sender was gone is seen.
         let is_closed = self.hub.bell.is_closed();
         let next = self.next;
-        let (found, is_behind) = self.hub.look(|ring| match ring.first().checked_sub(next) {
+        let (found, is_behind) = self.hub.read(|ring| match ring.first().checked_sub(next) {
             Some(missed @ 1..) => (Err(RecvError::Missed(missed)), true),
             _ => {
                 let value = ring.values.get((next - ring.first()) as usize);

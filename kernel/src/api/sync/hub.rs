@@ -83,8 +83,8 @@ impl<S> Drop for Teller<S> {
 }
 
 impl<S> Listener<S> {
-    pub(super) fn look<R>(&self, look: impl FnOnce(&S) -> R) -> R {
-        look(&self.hub.lock().state)
+    pub(super) fn read<R>(&self, read: impl FnOnce(&S) -> R) -> R {
+        read(&self.hub.lock().state)
     }
 
     /// Rings for this receiver, which leaves something that it has not looked at: so its bell rings
