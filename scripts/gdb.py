@@ -26,6 +26,7 @@ STATES = {
 M_STATES = {"OnCpu": "on a CPU", "InCall": "in a call", "Spare": "spare", "Freed": "freed"}
 MOST_FRAMES = 64
 ADDRESS_BITS = 48
+LONGEST_NAME = (1 << 15) - 1
 
 
 def static(name):
@@ -95,10 +96,10 @@ class G:
         self.state = STATES[status]
 
     def name(self):
-        """Address and length in one word: `Name` in run/record.rs."""
+        """Address, length, and whether the G has set it, in one word: `Name` in run/record.rs."""
         packed = word(self.kernel["label"])
         at = sign_extended(packed)
-        length = (packed - at) % (1 << 64) >> ADDRESS_BITS
+        length = (packed - at) % (1 << 64) >> ADDRESS_BITS & LONGEST_NAME
         if packed == 0 or length == 0:
             return "-"
         return bytes(gdb.selected_inferior().read_memory(at, length)).decode()

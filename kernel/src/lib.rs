@@ -5,10 +5,10 @@
 //!
 //! # The public API
 //!
-//! The public modules, and no more: [`program`], [`go`], [`mod@scope`], [`chan`], [`mod@select`],
-//! [`sync`], [`mod@blocking`], [`time`], [`context`], [`gref`], [`console`], [`disk`], [`fs`], [`mod@stats`],
-//! [`tasks`], [`mod@system`], [`waiting`], [`inspect`], [`trace`], [`schedtrace`], [`simulated`],
-//! [`prelude`].
+//! The public modules, and no more: [`program`], [`go`], [`mod@scope`], [`local`], [`chan`],
+//! [`mod@select`], [`sync`], [`mod@blocking`], [`time`], [`context`], [`gref`], [`console`], [`disk`],
+//! [`fs`], [`mod@stats`], [`tasks`], [`mod@system`], [`waiting`], [`inspect`], [`trace`],
+//! [`schedtrace`], [`simulated`], [`prelude`].
 //!
 //! > Safe code that can name only these can neither break memory nor stop the kernel.
 //!

@@ -12,9 +12,9 @@ use crate::{Priority, Sched};
 /// The most Gs of one queue that a walk visits: more than fit in memory.
 const MAX_WALK: usize = 1 << 24;
 
-/// A queue.
+/// Which queue a G is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum QueueName {
     /// The global queue.
     Global,
     /// The lane of that rank.
@@ -34,7 +34,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// may be idle.
     ///
     /// ```
-    /// use sched::{G, Place, PSlot, Sched};
+    /// use sched::{G, QueueName, PSlot, Sched};
     ///
     /// static SLOTS: [PSlot<()>; 1] = [const { PSlot::new() }; 1];
     /// static SCHED: Sched<()> = Sched::new(&SLOTS);
@@ -44,19 +44,19 @@ impl<K: Sync + 'static> Sched<K> {
     /// let _ = SCHED.start(&mut p, &A, None);
     /// let mut found = Vec::new();
     /// SCHED.census(&mut |g, place| found.push((g.id(), place)));
-    /// assert_eq!(found, [(1, Place::Ring(0))]);
+    /// assert_eq!(found, [(1, QueueName::Ring(0))]);
     /// ```
-    pub fn census(&self, f: &mut impl FnMut(&'static G<K>, Place)) {
-        walk(self.global.head.load(Relaxed), self.global.len(), |g| f(g, Place::Global));
+    pub fn census(&self, f: &mut impl FnMut(&'static G<K>, QueueName)) {
+        walk(self.global.head.load(Relaxed), self.global.len(), |g| f(g, QueueName::Global));
         for rank in [Priority::Urgent, Priority::Background] {
-            self.global.ranked(rank).take(MAX_WALK).for_each(|g| f(g, Place::Lane(rank)));
+            self.global.ranked(rank).take(MAX_WALK).for_each(|g| f(g, QueueName::Lane(rank)));
         }
         for (index, slot) in self.slots.iter().enumerate() {
-            walk(slot.inbox.newest.load(Relaxed), MAX_WALK, |g| f(g, Place::Inbox(index)));
-            slot.runq.iter().for_each(|g| f(g, Place::Ring(index)));
+            walk(slot.inbox.newest.load(Relaxed), MAX_WALK, |g| f(g, QueueName::Inbox(index)));
+            slot.runq.iter().for_each(|g| f(g, QueueName::Ring(index)));
         }
         for (number, ring) in self.rings.iter().enumerate() {
-            ring.runq.iter().for_each(|g| f(g, Place::MRing(number)));
+            ring.runq.iter().for_each(|g| f(g, QueueName::MRing(number)));
         }
     }
 
@@ -76,10 +76,10 @@ impl<K: Sync + 'static> Sched<K> {
 
 impl<K: Sync + 'static> P<K> {
     /// As [`Sched::census`], for the Gs that only the holder of this P can see.
-    pub fn census(&self, f: &mut impl FnMut(&'static G<K>, Place)) {
+    pub fn census(&self, f: &mut impl FnMut(&'static G<K>, QueueName)) {
         let index = self.index();
         for list in [&self.pinned, &self.urgent] {
-            walk(list.front(), list.len(), |g| f(g, Place::Pinned(index)));
+            walk(list.front(), list.len(), |g| f(g, QueueName::Pinned(index)));
         }
     }
 

@@ -252,7 +252,7 @@ pub mod system;
 #[cfg(loom)]
 mod told;
 
-pub use census::Place;
+pub use census::QueueName;
 pub use g::{G, Handle, Kept, Status};
 pub use list::{Inbox, List};
 pub use p::{P, PSlot, Random, Slice};

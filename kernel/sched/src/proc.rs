@@ -38,8 +38,8 @@ use crate::{
 /// A G, and the slice that it runs on.
 pub(crate) type Found<K> = (&'static G<K>, Slice);
 
-/// A place to search.
-type Place<K> = fn(&Sched<K>, &mut P<K>) -> Option<Found<K>>;
+/// Searches one place for a G.
+type Search<K> = fn(&Sched<K>, &mut P<K>) -> Option<Found<K>>;
 
 /// A G starts, is readied, stops.
 impl<K: Sync + 'static> Sched<K> {
@@ -528,7 +528,7 @@ impl<K: Sync + 'static> Sched<K> {
             4 => p.random.next() % 4,
             order => order,
         };
-        let elsewhere: [Place<K>; 3] = match order {
+        let elsewhere: [Search<K>; 3] = match order {
             1 => [steal_work, Self::get_global, Self::get_inbox],
             2 => [Self::get_inbox, Self::get_global, steal_work],
             3 => [Self::get_global, steal_work, Self::get_inbox],

@@ -7,9 +7,10 @@
 //! the lock of that queue is taken for each. `place=other` sends it to the inbox of another P,
 //! which begins with it at once: no G waits behind its parent, and its data move to that CPU first.
 //!
-//! A pinned G waits where it is pinned, one that is not normal where its priority says, and a G of a system that has queues of its own
-//! ([`crate::system`]) where that system says: neither is asked here. Later turns are not either: a
-//! G that yields or is readied goes where Go puts it.
+//! This choice is for normal Gs that are not pinned, under systems with Go's queues. A pinned G waits
+//! where it is pinned, an urgent or background G where its rank says, and under a system with queues
+//! of its own ([`crate::system`]) that system decides. It is for the first turn only: a G that yields
+//! or is readied goes where Go puts it.
 //!
 //! Costs [`Sched::start`] nothing: the kernel calls [`Sched::start_asking`] where a bit of its
 //! attention word is set, and only that reads the choice. (Rejected: a test in `start`, which has

@@ -6,7 +6,7 @@ mod common;
 use common::{exit, expired, find, g, machine, names, park, parked, two};
 use sched::system::{self, System};
 use sched::{
-    Arrival, G, GLOBAL_CHECK_EVERY, Next, P, PSlot, Place, Priority, Sched, Slice, Status, Wake,
+    Arrival, G, GLOBAL_CHECK_EVERY, Next, P, PSlot, Priority, QueueName, Sched, Slice, Status, Wake,
 };
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ fn busy() -> (&'static Sched<u32>, P<u32>, &'static G<u32>) {
 }
 
 /// The places of all Gs that wait.
-fn places(sched: &Sched<u32>, p: &P<u32>) -> BTreeSet<(u32, Place)> {
+fn places(sched: &Sched<u32>, p: &P<u32>) -> BTreeSet<(u32, QueueName)> {
     let mut all = BTreeSet::new();
     sched.census(&mut |g, place| assert!(all.insert((g.kernel, place))));
     p.census(&mut |g, place| assert!(all.insert((g.kernel, place))));
@@ -84,7 +84,7 @@ fn urgent_g_that_cannot_displace_waits_in_its_lane_and_is_next_when_the_p_lends_
     }
     p.set_lends(false);
     assert_eq!(sched.arrive(&mut p), STAYS);
-    let lane = Place::Lane(Priority::Urgent);
+    let lane = QueueName::Lane(Priority::Urgent);
     assert!(places(sched, &p).is_superset(&BTreeSet::from([(1, lane), (2, lane)])));
     assert!(sched.needs_timer(&p));
     sched.yielded(&mut p, hog);
@@ -283,7 +283,7 @@ fn rank_that_changes_in_a_queue_counts_from_the_next_queue_on() {
     }
     assert_eq!(order, [0, 1, 2, 0, 2, 0, 2], "once more in its place, then in its lane");
     set(gs[1], Priority::Normal);
-    assert_eq!(places(sched, p).iter().filter(|(_, at)| *at != Place::Ring(0)).count(), 1);
+    assert_eq!(places(sched, p).iter().filter(|(_, at)| *at != QueueName::Ring(0)).count(), 1);
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn raised_g_in_the_global_queue_goes_to_the_cpu_of_the_raiser() {
         assert_eq!(sched.counts().global, n + 1);
     }
     let mut all = Vec::new();
-    sched.census(&mut |g, place| all.extend((place == Place::Global).then_some(g)));
+    sched.census(&mut |g, place| all.extend((place == QueueName::Global).then_some(g)));
     assert_eq!(raise(sched, &mut ps, 0, all[1]), [0]);
     sched.displaced(&mut ps[0], hog);
     assert_eq!(find(sched, &mut ps[0]).unwrap().g.kernel, all[1].kernel);
@@ -557,7 +557,7 @@ fn raised_g_that_is_stolen_from_a_p_that_has_not_looked_is_found() {
     exit(sched, &mut ps[0], hog);
     let stolen = find(sched, &mut ps[0]).unwrap();
     assert_eq!(stolen.g.kernel, 10);
-    assert!(places(sched, &ps[0]).contains(&(12, Place::Lane(Priority::Urgent))), "missed");
+    assert!(places(sched, &ps[0]).contains(&(12, QueueName::Lane(Priority::Urgent))), "missed");
     assert!(!sched.sift(&mut ps[1]).displace, "it is gone");
 }
 

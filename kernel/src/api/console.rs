@@ -16,6 +16,7 @@ use super::sync::{LockError, LockResult, Mutex, MutexGuard};
 use crate::drivers::log;
 use crate::drivers::serial::input::INPUT;
 use crate::print;
+use crate::run::door::check_kill;
 use crate::wait::limit::Limit;
 use crate::wait::queue::TimedOut;
 use alloc::string::String;
@@ -74,7 +75,7 @@ pub fn read_until<'l>(buffer: &mut [u8], limit: impl Into<Limit<'l>>) -> Result<
 /// ```
 pub fn try_read(buffer: &mut [u8]) -> Result<usize, InputError> {
     let _turn = turn(EDITOR.try_lock(), InputError::WouldBlock)?;
-    INPUT.try_read(buffer)
+    INPUT.try_read(buffer).inspect_err(|_| check_kill())
 }
 
 /// Waits until [`try_read`] would give a byte, until `limit` at most; then the error is

@@ -27,7 +27,8 @@ impl BuildHasher for RandomState {
     }
 }
 
-/// The impls that both have; `$t` are the parameters, `$value` that which is not hashed, `$item` is what goes in and comes out.
+/// The impls that both have. `$t` are the type parameters, `$value` the one that is not hashed, if
+/// there is one; `$item` is what goes in and comes out.
 macro_rules! hashed {
     ($name:ident, [$($t:ident),+], $($value:ident)?, $item:ty) => {
         impl<$($t),+> $name<$($t),+> {

@@ -79,14 +79,17 @@ pub fn set_priority(priority: Priority) {
     run::priority::set_own(priority);
 }
 
-/// Sets the priority of another G, by its number; false if there is no such G.
+/// Sets the priority of another G, by its number; false if there is no such G, or it is one of the
+/// kernel's own: these wait for no program.
 ///
 /// ```
 /// use runnext::{prelude::*, tasks};
 /// assert!(!tasks::nice(0, Priority::Background), "no G has the number 0");
 /// ```
 pub fn nice(id: u64, priority: Priority) -> bool {
-    fail::find(id).is_some_and(|g| run::priority::set(&g, priority))
+    let is_kernels = |g: &GHandle| fail::program_of(g).is_some_and(|p| p.id() == ProgramId::KERNEL);
+    let g = fail::find(id).filter(|g| !is_kernels(g));
+    g.is_some_and(|g| run::priority::set(&g, priority))
 }
 
 /// Has a service G repeat the request until that G has ended, unless another caller does; false if

@@ -88,7 +88,7 @@ impl<T: ?Sized> IrqLock<T> {
         let irqs = arch::irq::disable_probed();
         if try_take(&self.is_held) {
             #[cfg(debug_assertions)]
-            order::taken(self.place());
+            order::taken(self.taken());
             return Some(IrqGuard { lock: self, irqs, _here: core::marker::PhantomData });
         }
         arch::irq::restore(irqs);
@@ -116,12 +116,12 @@ impl<T: ?Sized> IrqLock<T> {
         let irqs = disable();
         // Checked before the wait: afterwards it would be too late.
         #[cfg(debug_assertions)]
-        order::check(self.place());
+        order::check(self.taken());
         if !try_take(&self.is_held) {
             self.spin();
         }
         #[cfg(debug_assertions)]
-        order::taken(self.place());
+        order::taken(self.taken());
         irqs
     }
 
@@ -148,9 +148,9 @@ impl<T: ?Sized> IrqLock<T> {
 
     #[cfg(debug_assertions)]
     #[track_caller]
-    fn place(&self) -> order::Place {
+    fn taken(&self) -> order::TakenLock {
         let (name, site) = (core::any::type_name::<T>(), core::panic::Location::caller());
-        order::Place { lock: self.address(), level: self.level, name, site }
+        order::TakenLock { lock: self.address(), level: self.level, name, site }
     }
 
     #[cfg(debug_assertions)]

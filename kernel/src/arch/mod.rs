@@ -77,7 +77,7 @@ pub use x86_64::cpu::topology::Topology;
 pub use x86_64::irq::apic::Mode as ApicMode;
 pub use x86_64::irq::flag as irq;
 pub use x86_64::irq::ioapic::{RouteError, mask as mask_isa};
-pub use x86_64::irq::nmi::{ask, sample, stop_others, stopped_at, was_sampled};
+pub use x86_64::irq::nmi::{ask, has_stopped_others, sample, stop_others, stopped_at, was_sampled};
 pub use x86_64::irq::preempt::{can_leave, leave as leave_interrupted};
 pub use x86_64::irq::shootdown::shootdown;
 #[cfg(test)]

@@ -47,7 +47,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use sched::{G, Place, Status};
+use sched::{G, QueueName, Status};
 
 /// All Gs, queues and counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub struct Census {
     /// What is wrong with the stack of some G or M: the text before and after its number.
     stack: Option<(&'static str, u64, &'static str)>,
     /// The Gs that are in queues, each with its queue and its status.
-    pub queued: Vec<(u64, Place, Status)>,
+    pub queued: Vec<(u64, QueueName, Status)>,
     /// There was no memory for all of them.
     is_cut: bool,
 }
@@ -191,7 +191,7 @@ impl Census {
         self
     }
 
-    fn find(&mut self, g: &'static G<Task>, place: Place) {
+    fn find(&mut self, g: &'static G<Task>, place: QueueName) {
         if self.queued.len() < self.queued.capacity() {
             self.queued.push((g.id(), place, g.status()));
         } else {
@@ -274,8 +274,8 @@ fn goes_on_with_code(sp: usize) -> bool {
     address.and_then(paging::translate).is_some_and(|found| found.flags == Flags::CODE)
 }
 
-/// The longest idle latency since boot or its reset, Gs that wait now included; `None` if there was
-/// none, and in builds without `debug_assertions`. By a G.
+/// The longest idle latency since boot or since it was reset, of Gs that wait now as well; `None` if
+/// there was none, and in builds without `debug_assertions`. Caller: a G.
 pub fn longest_idle_latency() -> Option<IdleLatency> {
     if cfg!(debug_assertions) {
         ALL.iter().for_each(record_queued);
@@ -315,7 +315,7 @@ mod tests {
             running: 2,
             parked: 1,
             on_cpus: vec![1, 2],
-            queued: vec![queued(4, Place::Global), queued(3, Place::Ring(1))],
+            queued: vec![queued(4, QueueName::Global), queued(3, QueueName::Ring(1))],
             ..Census::default()
         }
     }
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn g_in_two_places_is_found() {
-        let found = broken(|census| census.queued.push((3, Place::Inbox(0), Status::Runnable)));
+        let found = broken(|census| census.queued.push((3, QueueName::Inbox(0), Status::Runnable)));
         assert_eq!(found, "G 3 is in two places: Inbox(0), Ring(1)");
     }
 

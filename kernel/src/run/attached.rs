@@ -2,18 +2,18 @@
 //!
 //! A few things belong to one life of a G, and most lives have none of them: the scopes that it has
 //! open ([`scope`](super::scope)), the scope that it is a member of, its locals
-//! ([`local`](super::local)). So they have no fields in the record, which every G pays for, but a
-//! node each in one list, whose head is the record's one word for all of them. A node is the first
-//! field of what it stands for, and is where that is: a scope's on the stack of its owner, a
-//! local's on the heap.
+//! ([`local`](super::local)). A field in the record for each would cost every G its memory. So each
+//! of them has a node in one list instead, and the record has the head of that list, one word. The
+//! node is the first field of its thing: of a scope it is on the stack of the owner, of a local on
+//! the heap.
 //!
 //! The list belongs to the G's holder, as most of a record does: the G itself changes it while it
 //! runs, and the M that finishes it when it was abandoned reads it. An interrupt may abandon the G
 //! between any two instructions; so head and links are stored in such an order that a reader finds
 //! a whole list at each of them. They are atomic for that, and for nothing else.
 //!
-//! What was rejected: **a block for each G that needs one**, with a field for each kind: a scope,
-//! which is the most frequent and always ends before its frame, would have to allocate.
+//! What was rejected: **a block on the heap for each G that has such things**: a scope, which is the
+//! most frequent of them, would have to allocate, though it ends before its frame does.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicPtr;

@@ -336,9 +336,9 @@ impl Slices {
         self.loan.get()
     }
 
-    /// The loan of a slice that has begun then, or begins. What earlier slices have lent counts, less half of the time
-    /// that their Gs have run since: nothing is left of it when a slice was used up. So however
-    /// short the slices are, all that is lent is half of what their own Gs run, and half a slice.
+    /// The loan of the slice that begins at `of`. Half of the time that Gs have run since is taken off
+    /// what earlier slices have lent: after a whole slice nothing is left of it. So however short the
+    /// slices are, all that is lent is half of what their own Gs run, and half a slice.
     fn loan_of(&self, of: u64) -> Loan {
         let loan = self.loan.get();
         if loan.of == of {

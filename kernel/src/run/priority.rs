@@ -123,13 +123,29 @@ pub(crate) fn lend(waiter: &GHandle, holder: &GHandle, object: usize) -> bool {
     }
     let mut risen = Risen::new();
     let mut lent = LENT.lock();
-    lent.retain(|lent| !is_same(&lent.waiter, waiter));
-    let new = Lent { waiter: waiter.clone(), holder: holder.clone(), object };
-    let has_room = lent.try_push(new).is_ok();
+    let has_room = lend_in(&mut lent, waiter, holder, object, &mut risen);
     COUNT.store(lent.len(), SeqCst);
-    settle(&lent, holder, &mut risen);
     drop(lent);
     have_risen(risen);
+    has_room
+}
+
+/// The part of [`lend`] under the lock.
+fn lend_in(
+    lent: &mut ArrayVec<Lent, MOST>,
+    waiter: &GHandle,
+    holder: &GHandle,
+    object: usize,
+    risen: &mut Risen,
+) -> bool {
+    // The lock may have had another holder when the G began to wait: that one has the loan still if
+    // its unlock did not come to the wait queue.
+    let before = lent.iter().position(|lent| is_same(&lent.waiter, waiter));
+    let before = before.map(|at| lent.swap_remove(at).holder);
+    let new = Lent { waiter: waiter.clone(), holder: holder.clone(), object };
+    let has_room = lent.try_push(new).is_ok();
+    before.inspect(|before| settle(lent, before, risen));
+    settle(lent, holder, risen);
     has_room
 }
 
@@ -240,4 +256,33 @@ fn is_same(one: &GHandle, other: &GHandle) -> bool {
 
 fn has(g: &Option<GHandle>, other: &GHandle) -> bool {
     g.as_ref().is_some_and(|g| is_same(g, other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handle(priority: Priority) -> GHandle {
+        let g: &'static G<Task> = Box::leak(Box::new(G::new(Task::new(0))));
+        assert!(g.handle().set_rank(priority, priority));
+        g.handle()
+    }
+
+    fn rank(g: &GHandle) -> Priority {
+        g.parts().0.rank()
+    }
+
+    #[test]
+    fn a_g_that_waits_for_another_holder_lends_to_that_one_only() {
+        let [urgent, normal] = [Priority::Urgent, Priority::Normal];
+        let (waiter, first, second) = (handle(urgent), handle(normal), handle(normal));
+        let (mut lent, mut risen) = (ArrayVec::new(), Risen::new());
+        assert!(lend_in(&mut lent, &waiter, &first, 1, &mut risen));
+        assert_eq!((rank(&first), rank(&second)), (urgent, normal));
+        // The lock has another holder, and the unlock in between came to no queue.
+        assert!(lend_in(&mut lent, &waiter, &second, 1, &mut risen));
+        assert_eq!((rank(&first), rank(&second)), (normal, urgent));
+        assert!(lend_in(&mut lent, &waiter, &second, 1, &mut risen));
+        assert_eq!((rank(&second), lent.len()), (urgent, 1), "the same once more");
+    }
 }

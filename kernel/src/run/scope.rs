@@ -179,15 +179,19 @@ impl<T: Send, F: FnOnce() -> T + Send> Job for Scoped<F> {
     #[inline(always)]
     fn run(self) -> Ended<T> {
         let Scoped { members, f } = self;
-        let place = Place { node: Attachment::new(Kind::Member), members };
+        let place = Membership { node: Attachment::new(Kind::Member), members };
         let node = NonNull::from(&place).cast();
         // SAFETY: 1. This G's list, and a new node. 2. Taken out below: nothing unwinds from here,
         // and an abandoned G keeps its frames.
         door::attached(|list| unsafe { list.push(node) });
         let result = unwind::catch(f);
         door::attached(|list| list.remove(node));
-        // Without its place: destructors of locals, if there are any, borrow nothing from a scope.
-        Ended { result: Some(unwind::at_root(result)), members }
+        let result = match result {
+            Ok(value) if !door::has_attached() => Ok(value),
+            // SAFETY: in no list now, and this frame stays.
+            result => unsafe { at_root_of(node, result) },
+        };
+        Ended { result: Some(result), members }
     }
 
     fn failed(why: JoinError, place: &Member) -> Ended<T> {
@@ -205,9 +209,27 @@ impl<T: Send, F: FnOnce() -> T + Send> Job for Scoped<F> {
     }
 }
 
+/// As [`unwind::at_root`], for a member whose place has that node, which stays in the list until
+/// then: if the destructor of a local fails, the result is dropped here, and what *its* destructor
+/// starts may borrow what the result has borrowed.
+///
+/// # Safety
+/// The node is in no list, and stays where it is until this returns, or for ever.
+#[cold]
+unsafe fn at_root_of<T>(
+    node: NonNull<Attachment>,
+    result: Result<T, JoinError>,
+) -> Result<T, JoinError> {
+    // SAFETY: 1. This G's list; the caller's promise. 2. Taken out below, as in `run`.
+    door::attached(|list| unsafe { list.push(node) });
+    let result = unwind::at_root(result);
+    door::attached(|list| list.remove(node));
+    result
+}
+
 /// In the list of a member: the scope that it is a member of.
 #[repr(C)] // the node first
-struct Place {
+struct Membership {
     node: Attachment,
     members: NonNull<Members>,
 }
@@ -257,7 +279,8 @@ pub fn wait_for_lost(frames: Range<u64>) {
 pub(crate) fn orphan(g: &'static G<Task>) {
     let list = &g.kernel.attached;
     // SAFETY: attached by `run`, whose frame stays.
-    let place = list.of_kind(Kind::Member).map(|node| unsafe { node.cast::<Place>().as_ref() });
+    let place =
+        list.of_kind(Kind::Member).map(|node| unsafe { node.cast::<Membership>().as_ref() });
     let scope = place.last().map(|place| place.members);
     for node in list.of_kind(Kind::Scope) {
         // SAFETY: its job was not given up, so it still has a place in its scope, which is there.

@@ -19,7 +19,6 @@ use crate::arch::lock::IrqLock;
 use crate::mem::stack::Stack;
 use alloc::borrow::Cow;
 use alloc::string::String;
-use arrayvec::ArrayString;
 use core::cell::Cell;
 use core::fmt;
 use core::panic::Location;
@@ -161,18 +160,28 @@ impl Task {
     pub(crate) fn label(&self, is_same: impl FnOnce() -> bool) -> Option<Label> {
         let name = match self.label.get() {
             Some(name) => Cow::Borrowed(name),
-            None => Cow::Owned(String::from(self.copy_name().as_str())),
+            None => self.copy_name(),
         };
         let site = self.site.get();
         is_same().then_some((name, site))
     }
 
-    fn copy_name(&self) -> ArrayString<SHOWN> {
-        let _names = NAMES.lock();
-        // SAFETY: it is freed only after the lock was taken to set another.
-        let name = unsafe { self.label.read() };
-        let shown = &name[..name.floor_char_boundary(SHOWN)];
-        ArrayString::from(shown).unwrap_or_default()
+    /// The beginning of a name that will be freed. Of no letters where there is no memory for a copy: a
+    /// scan for deadlocks, on an M, must not fail for a name. A CPU that has stopped all others needs
+    /// neither copy nor lock, which one of them may hold.
+    fn copy_name(&self) -> Cow<'static, str> {
+        let shown = |name: &'static str| &name[..name.floor_char_boundary(SHOWN)];
+        if arch::has_stopped_others() {
+            // SAFETY: no CPU frees it any more.
+            return Cow::Borrowed(shown(unsafe { self.label.read() }));
+        }
+        let mut copy = String::new();
+        if copy.try_reserve_exact(SHOWN).is_ok() {
+            let _names = NAMES.lock();
+            // SAFETY: it is freed only after the lock was taken to set another.
+            copy.push_str(shown(unsafe { self.label.read() }));
+        }
+        Cow::Owned(copy)
     }
 
     /// Name and spawn site as its holder sees them.

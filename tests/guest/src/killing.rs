@@ -6,8 +6,9 @@
 
 use crate::check::{self, checks, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use runnext::console;
 use runnext::prelude::*;
-use runnext::sync::{Condvar, LockError, Mutex, Once, RwLock, Semaphore, WaitGroup};
+use runnext::sync::{Condvar, LockError, Mutex, Once, RwLock, Semaphore, WaitGroup, broadcast};
 use runnext::tasks::{self, GState, KillError, Killed};
 
 runnext::main!(killing, main);
@@ -233,7 +234,8 @@ fn a_g_that_was_told_ends_at_its_next_call() {
     tx.send(1).expect("there is room");
     let (_empty, nothing) = chan::bounded::<u32>(1);
     let select = nothing.clone();
-    let calls: [Call; 8] = [
+    let (_news, news) = broadcast::channel::<u32>(1);
+    let calls: [Call; 10] = [
         ("go", Box::new(|| drop(go(|| ())))),
         ("try_send", Box::new(move || _ = tx.try_send(2))),
         ("try_recv", Box::new(move || _ = nothing.try_recv())),
@@ -242,6 +244,8 @@ fn a_g_that_was_told_ends_at_its_next_call() {
         ("try_read", Box::new(|| drop(SHARED.try_read()))),
         ("try_write", Box::new(|| drop(SHARED.try_write()))),
         ("try_acquire", Box::new(|| _ = NONE.try_acquire(1))),
+        ("broadcast", Box::new(move || _ = news.clone().try_recv())),
+        ("console", Box::new(|| _ = console::try_read(&mut [0]))),
     ];
     for (name, call) in calls {
         let (told, tell) = chan::bounded(1);
@@ -293,7 +297,9 @@ fn nobody_and_the_kernel_are_not_killed() {
     let run = runnext::program::start("p_sleeps", Vec::new()).expect("there");
     let supervisor = || tasks::gs().into_iter().find(|g| g.name == "supervisor");
     wait_until(|| supervisor().is_some());
-    assert_eq!(tasks::kill(supervisor().expect("seen").id), Err(KillError::Kernel));
+    let id = supervisor().expect("seen").id;
+    assert_eq!(tasks::kill(id), Err(KillError::Kernel));
+    assert!(!tasks::nice(id, Priority::Background), "nor does it wait for programs");
     run.stop();
     let _ = run.wait();
 }

@@ -28,6 +28,7 @@ fn main() {
         an_overflow_in_a_callee_that_cannot_unwind_waits_before_frames_are_lost,
         an_overflow_there_in_a_call_waits_too,
         an_owner_that_panics_twice_keeps_its_place_in_the_scope_around_it,
+        a_result_whose_destructor_panics_twice_keeps_its_place,
         members_that_are_abandoned_are_counted,
         a_forced_kill_of_an_owner_keeps_its_place,
         births_and_ends_in_scopes_leave_nothing,
@@ -383,6 +384,49 @@ fn an_owner_that_panics_twice_keeps_its_place_in_the_scope_around_it() {
         assert_not_early();
     }
     assert_eq!(abandoned(), before + 2);
+}
+
+/// The result of a member is dropped at its root if the destructor of a local has failed; what that
+/// drop starts may borrow what the result has borrowed.
+fn a_result_whose_destructor_panics_twice_keeps_its_place() {
+    static GATE: Semaphore = Semaphore::new(0);
+    runnext::g_local! {
+        static FAILS: Panics = Panics;
+    }
+    struct Scopes<'a>(&'a Lent);
+    impl Drop for Scopes<'_> {
+        fn drop(&mut self) {
+            let lent = self.0;
+            scope(|s| {
+                s.go(|| {
+                    let _borrowed = Borrowed::of(lent);
+                    GATE.acquire(1);
+                });
+                wait_until(|| lent.borrowers.load(SeqCst) == 1);
+                let _panics = Panics;
+                panic!("first");
+            })
+        }
+    }
+    let before = abandoned();
+    let lent = Lent::new();
+    let me = current().id();
+    let opener = go(move || {
+        wait_until(|| abandoned() > before);
+        until_it_waits(me);
+        GATE.release(1);
+    });
+    let ended = scope(|s| {
+        let member = s.go(|| {
+            FAILS.with(|_| ());
+            Scopes(&lent)
+        });
+        member.join().map(drop)
+    });
+    lent.check(); // no member of the scope in the destructor is left
+    assert_not_early();
+    opener.join().expect("it opens the gate");
+    assert_eq!(ended, Err(JoinError::Panicked("while it panicked: second".into())));
 }
 
 fn members_that_are_abandoned_are_counted() {

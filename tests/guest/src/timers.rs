@@ -25,6 +25,7 @@ fn main() {
         a_stop_against_a_receive_is_one_or_the_other,
         a_reset_wakes_all_that_wait_for_a_later_time,
         ticks_are_periods_apart_whoever_receives_them,
+        a_period_of_zero_panics_and_changes_nothing,
         a_million_timers_leave_nothing,
         a_delayed_call_is_made_once_or_stopped,
         a_delayed_call_that_panics_ends_its_g_only,
@@ -138,6 +139,14 @@ fn ticks_are_periods_apart_whoever_receives_them() {
         assert!(apart.as_nanos().is_multiple_of(PERIOD.as_nanos()), "it drifts");
     }
     assert!(got.iter().all(|(from, at)| *from == 1 || at.expect("open") > first));
+}
+
+/// It panics in the G that asks, where it may unwind: not under the lock of the channel.
+fn a_period_of_zero_panics_and_changes_nothing() {
+    let ticker = Ticker::new(SOON);
+    let refused = catch(|| ticker.reset(Duration::ZERO)).expect_err("it panics");
+    assert_eq!(refused.message(), "a ticker with a period of zero");
+    assert!(ticker.recv().is_ok(), "it goes on as before");
 }
 
 /// Each costs the same, however many there are; and memory is as before.

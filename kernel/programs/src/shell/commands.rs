@@ -263,7 +263,7 @@ fn nice(g: u64, priority: Priority) {
     match tasks::nice(g, priority) {
         true if system::running().promises.priorities => show!("G {g} is {priority} from now on"),
         true => show!("G {g} is {priority}; {} has no ranks", system::running().name),
-        false => show!("no G has the number {g}; `ps` shows what there is"),
+        false => show!("no G of a program has the number {g}; `ps` shows what there is"),
     }
 }
 

@@ -27,14 +27,17 @@ pub(super) struct Clock {
 
 impl Clock {
     /// Set for `next`, and then again and again if there is a `period`.
+    ///
+    /// # Panics
+    /// If the period is zero: so it is made before the channel's lock is taken, under which a panic
+    /// would be the kernel's.
     pub(super) fn new(next: Instant, period: Option<Duration>) -> Self {
         Clock { next: Some(next), period_ns: nanos(period) }
     }
 
     /// Sets it anew; returns when it was set for, if it was.
-    pub(super) fn set(&mut self, next: Instant, period: Option<Duration>) -> Option<Instant> {
-        self.period_ns = nanos(period);
-        self.next.replace(next)
+    pub(super) fn set(&mut self, to: Clock) -> Option<Instant> {
+        core::mem::replace(self, to).next
     }
 
     /// No value comes any more; whether one would have.

@@ -596,8 +596,8 @@ impl<T> From<Sent<T>> for Result<(), SendTimeoutError<T>> {
     }
 }
 
-/// Waits in the list of senders, if it may wait. Not inlined, and nor is [`wait_to_recv`]: a switch changes all
-/// registers, which the loop of a caller that seldom waits would pay for.
+/// Waits in the list of senders, if it may wait. Not inlined, and nor is [`wait_to_recv`]: a switch
+/// changes all registers, which the loop of a caller that seldom waits would pay for.
 #[inline(never)]
 fn wait_to_send<T, U: Until>(locked: ChanLocked<'_, T>, value: T, until: U) -> Sent<T> {
     if !U::WAITS {

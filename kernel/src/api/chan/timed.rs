@@ -107,9 +107,10 @@ impl Receiver<Instant> {
 impl Sender<Instant> {
     /// Sets the clock of a timer's channel anew; whether it was set, and its value not received.
     pub(crate) fn set_clock(&self, next: Instant, period: Option<Duration>) -> bool {
+        let to = Clock::new(next, period);
         let mut locked = self.chan.lock.lock();
         let Some(clock) = locked.clock() else { return false }; // no receiver is left
-        let before = clock.set(next, period);
+        let before = clock.set(to);
         self.chan.len.store(1, Ordering::Release);
         let is_earlier = before.is_none_or(|before| next < before);
         drop(locked);

@@ -7,6 +7,7 @@
 use super::hub::{Listener, Teller};
 use crate::api::chan;
 use crate::arch::text_enum;
+use crate::run::door::check_kill;
 use crate::wait::limit::Limit;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -103,7 +104,10 @@ pub struct Receiver<T> {
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
-        let (hub, ()) = self.hub.listen(|_| ());
+        let (hub, is_behind) = self.hub.listen(|ring| self.next < ring.next);
+        if is_behind {
+            hub.ring_again();
+        }
         Receiver { hub, next: self.next }
     }
 }
@@ -148,13 +152,16 @@ impl<T: Clone + Send + Sync> Receiver<T> {
         // Before the look: what was sent before the last sender was gone is seen.
         let is_closed = self.hub.bell.is_closed();
         let next = self.next;
-        let found = self.hub.look(|ring| match ring.first().checked_sub(next) {
-            Some(missed @ 1..) => Err(RecvError::Missed(missed)),
+        let (found, is_behind) = self.hub.read(|ring| match ring.first().checked_sub(next) {
+            Some(missed @ 1..) => (Err(RecvError::Missed(missed)), true),
             _ => {
                 let value = ring.values.get((next - ring.first()) as usize);
-                value.cloned().ok_or(RecvError::Empty)
+                (value.cloned().ok_or(RecvError::Empty), next + 1 < ring.next)
             }
         });
+        if is_behind {
+            self.hub.ring_again();
+        }
         match found {
             Ok(value) => {
                 self.next += 1;
@@ -165,11 +172,15 @@ impl<T: Clone + Send + Sync> Receiver<T> {
                 Err(RecvError::Missed(count))
             }
             Err(_) if is_closed => Err(RecvError::Closed),
-            Err(error) => Err(error),
+            Err(error) => {
+                check_kill();
+                Err(error)
+            }
         }
     }
 
-    /// For `select!`: rings when a [`try_recv`](Self::try_recv) may have something to say.
+    /// For `select!`: rings while a [`try_recv`](Self::try_recv) has something to say; now and then
+    /// once more, for nothing.
     ///
     /// ```
     /// use runnext::{prelude::*, sync::broadcast};

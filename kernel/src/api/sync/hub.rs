@@ -2,8 +2,9 @@
 //!
 //! Each receiver has a *bell*, a channel with room for one `()`. A sender changes the state, then it
 //! rings all bells; a receiver looks at the state, then it waits for its bell. A bell that rings
-//! already means "look again", so a receiver that sleeps through ten changes wakes once. So all
-//! waiting is that of channels: with limits, in `select!`, and under kills.
+//! already means "look again", so a receiver that sleeps through ten changes wakes once; one that
+//! looks at one value of several rings its own bell for the rest. So all waiting is that of
+//! channels: with limits, in `select!`, and under kills.
 //!
 //! Rejected: one wait queue for all receivers, which would need no list of bells, but a second way
 //! for `select!` to wait.
@@ -15,6 +16,7 @@ use crate::wait::queue::IfUnwound;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::Cell;
+use core::ptr;
 
 pub(super) struct Hub<S>(Mutex<Inner<S>>);
 
@@ -81,8 +83,18 @@ impl<S> Drop for Teller<S> {
 }
 
 impl<S> Listener<S> {
-    pub(super) fn look<R>(&self, look: impl FnOnce(&S) -> R) -> R {
-        look(&self.hub.lock().state)
+    pub(super) fn read<R>(&self, read: impl FnOnce(&S) -> R) -> R {
+        read(&self.hub.lock().state)
+    }
+
+    /// Rings for this receiver, which leaves something that it has not looked at: so its bell rings
+    /// as long as there is any.
+    pub(super) fn ring_again(&self) {
+        if self.bell.is_empty() {
+            let inner = self.hub.lock();
+            let own = inner.bells.iter().find(|bell| ptr::eq(bell.chan(), self.bell.chan()));
+            own.into_iter().for_each(|bell| _ = bell.try_send(()));
+        }
     }
 
     /// Another receiver.

@@ -79,7 +79,10 @@ pub struct Receiver<T> {
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
-        let (hub, ()) = self.hub.listen(|_| ());
+        let (hub, version) = self.hub.listen(|state| state.version);
+        if version != self.seen {
+            hub.ring_again();
+        }
         Receiver { hub, seen: self.seen }
     }
 }
@@ -87,14 +90,14 @@ impl<T> Clone for Receiver<T> {
 impl<T: Send + Sync> Receiver<T> {
     /// The value; it counts as seen.
     pub fn get(&mut self) -> Arc<T> {
-        let (value, version) = self.hub.look(|state| (state.value.clone(), state.version));
+        let (value, version) = self.hub.read(|state| (state.value.clone(), state.version));
         self.seen = version;
         value
     }
 
     /// Whether there is a value that this receiver has not seen.
     pub fn has_changed(&self) -> bool {
-        self.hub.look(|state| state.version) != self.seen
+        self.hub.read(|state| state.version) != self.seen
     }
 
     /// Waits for a value that this receiver has not seen; the latest.

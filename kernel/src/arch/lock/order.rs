@@ -40,7 +40,7 @@ pub enum Level {
 }
 
 #[cfg(debug_assertions)]
-pub use checked::{Place, check, freed, holder, outermost, stop, taken};
+pub use checked::{TakenLock, check, freed, holder, outermost, stop, taken};
 
 #[cfg(debug_assertions)]
 mod checked {
@@ -52,7 +52,7 @@ mod checked {
 
     /// A lock that is taken: its level, and where it is taken.
     #[derive(Clone, Copy, Debug)]
-    pub struct Place {
+    pub struct TakenLock {
         pub lock: usize,
         pub level: Level,
         /// The type of the guarded value.
@@ -60,14 +60,14 @@ mod checked {
         pub site: &'static Location<'static>,
     }
 
-    impl fmt::Display for Place {
+    impl fmt::Display for TakenLock {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "{:?} lock of {} (at {})", self.level, self.name, self.site)
         }
     }
 
     /// The locks that a CPU holds, in the order in which they were taken.
-    pub type Held = ArrayVec<Place, 8>;
+    pub type Held = ArrayVec<TakenLock, 8>;
 
     /// The kernel goes down, and takes the locks that it needs.
     static IS_OFF: AtomicBool = AtomicBool::new(false);
@@ -78,8 +78,8 @@ mod checked {
     }
 
     /// This CPU is about to wait for that lock. Interrupts off.
-    pub fn check(place: Place) {
-        let forbids = |held: &&Place| held.level >= place.level;
+    pub fn check(place: TakenLock) {
+        let forbids = |held: &&TakenLock| held.level >= place.level;
         let held = super::here::with(|held| held.iter().find(forbids).copied());
         if let Some(held) = held.filter(|_| !IS_OFF.load(Relaxed)) {
             panic!("lock order: {place} is taken under the {held}");
@@ -87,7 +87,7 @@ mod checked {
     }
 
     /// This CPU has taken that lock. Interrupts off.
-    pub fn taken(place: Place) {
+    pub fn taken(place: TakenLock) {
         // Without room, the lock is not checked; that does no harm.
         super::here::with(|held| _ = held.try_push(place));
     }
@@ -98,7 +98,7 @@ mod checked {
     }
 
     /// A lock that this CPU holds, if any.
-    pub fn outermost() -> Option<Place> {
+    pub fn outermost() -> Option<TakenLock> {
         super::here::with(|held| held.first().copied())
     }
 

@@ -68,8 +68,11 @@ const EVENTS: [Event; 7] = [
 fn step(clock: &mut Clock, eager: &mut Eager, now: &mut Instant, event: Event) -> bool {
     let at = *now + PERIOD;
     match event {
-        Event::Set => clock.set(at, None).is_some() == eager.set(at, None),
-        Event::SetPeriodic => clock.set(at, Some(PERIOD)).is_some() == eager.set(at, Some(PERIOD)),
+        Event::Set => clock.set(Clock::new(at, None)).is_some() == eager.set(at, None),
+        Event::SetPeriodic => {
+            let was_set = clock.set(Clock::new(at, Some(PERIOD))).is_some();
+            was_set == eager.set(at, Some(PERIOD))
+        }
         Event::Stop => clock.stop() == eager.stop(),
         Event::Pass(n) => {
             for _ in 0..n {
@@ -144,7 +147,7 @@ fn the_end_of_time_never_comes() {
     let now = Instant::now();
     let mut clock = Clock::new(Instant::NEVER, Some(Duration::MAX));
     assert_eq!(clock.tick(now), None);
-    assert_eq!(clock.set(now, Some(Duration::MAX)), Some(Instant::NEVER));
+    assert_eq!(clock.set(Clock::new(now, Some(Duration::MAX))), Some(Instant::NEVER));
     assert_eq!(clock.tick(now), Some(now));
     assert_eq!(clock.next(), Some(Instant::NEVER));
     assert!(clock.stop());

@@ -3,6 +3,7 @@
 use super::*;
 use crate::api::chan::RecvTimeoutError;
 use crate::prelude::{Context, chan, go};
+use crate::select;
 use broadcast::RecvError;
 use std::sync::Arc;
 
@@ -205,6 +206,24 @@ fn a_receiver_that_comes_late_gets_what_is_sent_from_then_on() {
 }
 
 #[test]
+fn a_bell_rings_while_there_are_values() {
+    let (tx, mut rx) = broadcast::channel(2);
+    (1..=4).for_each(|n| _ = tx.send(n));
+    let (mut got, late) = (Vec::new(), rx.clone());
+    assert_eq!(late.bell().recv_until(SHORT * 1_000), Ok(()), "a clone has them to come, too");
+    while got.len() < 3 {
+        select! {
+            recv(rx.bell()) => got.push(rx.try_recv()),
+            after(SHORT * 1_000) => panic!("no bell with values left, after {got:?}"),
+        }
+    }
+    assert_eq!(got, [Err(RecvError::Missed(2)), Ok(3), Ok(4)]);
+    assert_eq!(rx.recv_until(SHORT), Err(RecvError::Empty), "it rings for nothing once at most");
+    drop(tx);
+    assert_eq!(rx.bell().recv(), Err(chan::RecvError), "closed");
+}
+
+#[test]
 fn a_watched_value_is_the_latest_and_each_change_is_seen_once() {
     let (tx, mut rx) = watch::channel(0);
     assert!(!rx.has_changed());
@@ -213,6 +232,7 @@ fn a_watched_value_is_the_latest_and_each_change_is_seen_once() {
     let mut other = rx.clone();
     assert_eq!(rx.changed().as_deref(), Ok(&3));
     assert!(!rx.has_changed() && other.has_changed());
+    assert_eq!(other.bell().recv_until(SHORT * 1_000), Ok(()), "as its bell says");
     assert_eq!(*other.get(), 3);
     tx.send(4);
     drop(tx);

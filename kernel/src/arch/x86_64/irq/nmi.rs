@@ -13,10 +13,12 @@
 use super::apic::{self, Message};
 use super::trap::Frame;
 use crate::arch::x86_64::cpu;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Set by the CPU that stops the others; an NMI means "halt" from then on.
 static STOPPING: AtomicBool = AtomicBool::new(false);
+/// That CPU, plus one, when the others have stopped, or did not answer.
+static STOPPER: AtomicUsize = AtomicUsize::new(0);
 
 struct Nmis {
     /// Where it was when it was stopped; 0 until then.
@@ -142,7 +144,13 @@ pub fn stop_others() -> bool {
         }
         cpu::relax();
     }
+    STOPPER.store(me + 1, Ordering::Relaxed);
     true
+}
+
+/// Whether this CPU has stopped all others, by [`stop_others`]: it alone runs, to the machine's end.
+pub fn has_stopped_others() -> bool {
+    STOPPER.load(Ordering::Relaxed) == cpu::cpu_index() + 1
 }
 
 /// Where CPU `index` was when it was stopped: instruction and frame pointer.

@@ -320,11 +320,11 @@ mod callers {
     /// no tables, so what the tables say of that caller is meaningless.
     pub fn find(stack: Range<u64>, is_any: bool) -> Option<Registers> {
         let mut found = Found { stack, is_next: is_any, caller: None, is_caught: false };
-        _Unwind_Backtrace(look, (&raw mut found).cast());
+        _Unwind_Backtrace(visit, (&raw mut found).cast());
         found.caller.filter(|_| found.is_caught)
     }
 
-    extern "C" fn look(context: &UnwindContext<'_>, found: *mut c_void) -> UnwindReasonCode {
+    extern "C" fn visit(context: &UnwindContext<'_>, found: *mut c_void) -> UnwindReasonCode {
         // SAFETY: from `find`, which does not touch it meanwhile.
         let found = unsafe { &mut *found.cast::<Found>() };
         let sp = _Unwind_GetCFA(context) as u64;
@@ -357,11 +357,11 @@ mod callers {
     /// Whether the first caller that does not let an unwinding pass catches it.
     pub fn is_caught(stack: Range<u64>) -> bool {
         let mut first = First { stack, is_caught: false };
-        _Unwind_Backtrace(look_first, (&raw mut first).cast());
+        _Unwind_Backtrace(visit_first, (&raw mut first).cast());
         first.is_caught
     }
 
-    extern "C" fn look_first(context: &UnwindContext<'_>, first: *mut c_void) -> UnwindReasonCode {
+    extern "C" fn visit_first(context: &UnwindContext<'_>, first: *mut c_void) -> UnwindReasonCode {
         // SAFETY: from `is_caught`, which does not touch it meanwhile.
         let first = unsafe { &mut *first.cast::<First>() };
         let sp = _Unwind_GetCFA(context) as u64;
