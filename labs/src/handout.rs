@@ -26,13 +26,18 @@ pub struct Handout {
 impl Handout {
     /// That of a tree, if it is one.
     pub fn of(tree: &Path) -> Option<Handout> {
-        serde_json::from_str(&fs::read_to_string(tree.join(LIST)).ok()?).ok()
+        serde_json::from_str(&region::read(&tree.join(LIST)).ok()?).ok()
     }
 
     /// Files of the tree that were edited outside the regions.
     pub fn edited(&self, tree: &Path, lab: &Lab) -> Vec<String> {
         let changed = |file: &&String| {
-            let bytes = fs::read(tree.join(file)).unwrap_or_default();
+            let path = tree.join(file);
+            // The list is theirs, too: nothing outside the tree, and no pipe.
+            let is_inside = Path::new(file).components().all(|c| matches!(c, Component::Normal(_)));
+            let is_plain = fs::symlink_metadata(&path).is_ok_and(|data| data.is_file());
+            let bytes = if is_inside && is_plain { fs::read(path) } else { Ok(vec![]) };
+            let bytes = bytes.unwrap_or_default();
             self.files.get(*file) != Some(&sum(&without_regions(&bytes, lab)))
         };
         self.files.keys().filter(changed).cloned().collect()
@@ -162,15 +167,41 @@ pub fn current(root: &Path) -> Option<u32> {
     Handout::of(root).map(|handout| handout.lab)
 }
 
-/// Where a student's files are in a submission: its top, or the one folder in it.
+/// How deep the folders are in which a student's files may lie: archives are unpacked into folders
+/// of their names.
+const DEPTH: usize = 4;
+
+/// Where a student's files are in a submission: its top, or the one folder in it, however deep.
 pub fn top_of(submission: &Path) -> PathBuf {
-    if submission.join("kernel").is_dir() {
-        return submission.into();
+    let mut level = vec![submission.to_path_buf()];
+    for _ in 0..=DEPTH {
+        let mut tops = level.iter().filter(|dir| region::is_dir(&dir.join("kernel")));
+        match (tops.next(), tops.next()) {
+            (Some(only), None) => return only.clone(),
+            (Some(_), Some(_)) => break, // which one is meant?
+            (None, _) => {}
+        }
+        let below = level.iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
+        level = below.map(|entry| entry.path()).filter(|path| region::is_dir(path)).collect();
     }
-    let entries = fs::read_dir(submission).into_iter().flatten().flatten();
-    let mut dirs = entries.map(|entry| entry.path()).filter(|path| path.join("kernel").is_dir());
-    match (dirs.next(), dirs.next()) {
-        (Some(only), None) => only,
-        _ => submission.into(),
+    submission.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_an_archive_are_found_in_its_folders() {
+        let dir = tempfile::TempDir::new().expect("a writable directory");
+        let make = |path: &str| fs::create_dir_all(dir.path().join(path)).expect("a folder");
+        let top = || top_of(dir.path()).strip_prefix(dir.path()).expect("below").to_path_buf();
+        make("ada/lab 5/runnext/kernel/kernel");
+        make("__MACOSX/ada");
+        assert_eq!(top(), Path::new("ada/lab 5/runnext"));
+        make("ada/lab 5/old/kernel");
+        assert_eq!(top(), Path::new(""), "two, and none is better");
+        make("kernel");
+        assert_eq!(top(), Path::new(""), "the top");
     }
 }
