@@ -1,6 +1,6 @@
 //! The hand-out: a work tree without history in which the lab's regions have their stubs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -13,6 +13,9 @@ use crate::region::{self, Bodies};
 
 /// The file that says which files a hand-out had.
 pub const LIST: &str = "labs/handout.json";
+
+/// Letters of a line from which a solution is known.
+const LEAST_LINE: usize = 12;
 
 /// What a hand-out was: for `make grade` without LAB, and to notice edits outside the regions.
 #[derive(Debug, Deserialize, Serialize)]
@@ -64,6 +67,7 @@ pub fn write(root: &Path, lab: &Lab, out: &Path) -> Result<()> {
             bail!("lab {} has no region {name}", lab.number);
         }
     }
+    let answers = answers(&reference);
     let mut files = BTreeMap::new();
     copy::sync(root, &out, &[], |file, bytes| {
         if is_teachers(file) {
@@ -71,6 +75,7 @@ pub fn write(root: &Path, lab: &Lab, out: &Path) -> Result<()> {
         }
         let bytes = match std::str::from_utf8(&bytes) {
             Ok(text) if is_source(file) => region::replace(text, lab.number, &stubs).into_bytes(),
+            Ok(text) if is_page(file) => without_answers(text, lab.number, &answers).into_bytes(),
             _ => bytes,
         };
         let name = file.to_string_lossy().into_owned();
@@ -97,6 +102,42 @@ fn is_teachers(file: &Path) -> bool {
 
 fn is_source(file: &Path) -> bool {
     file.starts_with("kernel") && file.extension().is_some_and(|ext| ext == "rs")
+}
+
+fn is_page(file: &Path) -> bool {
+    file.extension().is_some_and(|ext| ext == "md")
+}
+
+/// Whether a line of a solution is one that other code has hardly: no comment, and no brace alone.
+fn tells_much(line: &str) -> bool {
+    line.len() >= LEAST_LINE && !line.starts_with("//")
+}
+
+/// The lines of a solution that the book may show.
+fn answers(reference: &Bodies) -> BTreeSet<&str> {
+    let lines = reference.values().flat_map(|body| body.lines()).map(str::trim);
+    lines.filter(|line| tells_much(line)).collect()
+}
+
+/// The page with the code of the lab's own regions cut out of its blocks: the book shows the kernel.
+fn without_answers(page: &str, lab: u32, answers: &BTreeSet<&str>) -> String {
+    let mut out = String::new();
+    let (mut is_code, mut is_cut) = (false, false);
+    for line in page.lines() {
+        let is_fence = line.starts_with("```");
+        is_code = if is_fence { !is_code && line.starts_with("```rust") } else { is_code };
+        let cuts = is_code && !is_fence && answers.contains(line.trim());
+        if cuts && !is_cut {
+            out.push_str(&format!("// \u{2026} (lab {lab}: you write this)\n"));
+        }
+        // Short lines between two that are cut say nothing by themselves.
+        is_cut = cuts || is_cut && is_code && !is_fence && !tells_much(line.trim());
+        if !is_cut {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out
 }
 
 fn without_regions(bytes: &[u8], lab: &Lab) -> Vec<u8> {
@@ -190,6 +231,36 @@ pub fn top_of(submission: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_of_a_hand_out_does_not_show_the_answer() {
+        let answers = BTreeSet::from(["let n = len - len / 2;", "queue.take(n)?;"]);
+        let page = "Half: `let n = len - len / 2;`\n```rust\n// a.rs\nfn steal() {\n    \
+                    let n = len - len / 2;\n    // so\n    queue.take(n)?;\n}\n```\n```rust\n// b.rs\n\
+                    fn other() { queue.len() }\n```\nmore\n";
+        let wanted = "Half: `let n = len - len / 2;`\n```rust\n// a.rs\nfn steal() {\n\
+                      // \u{2026} (lab 4: you write this)\n```\n```rust\n// b.rs\n\
+                      fn other() { queue.len() }\n```\nmore\n";
+        assert_eq!(without_answers(page, 4, &answers), wanted);
+    }
+
+    /// The chapters show what the labs ask for: none of it is left in any hand-out's book.
+    #[test]
+    fn no_hand_out_shows_its_solution_in_the_book() {
+        let root = tool::tree::root();
+        let pages = copy::files(&root.join("book/src")).expect("the book");
+        let pages: Vec<_> = pages.iter().filter(|file| is_page(file)).collect();
+        for lab in Lab::all(&root).expect("the labs") {
+            let reference = lab.bodies_of(&root).expect("the regions");
+            let answers = answers(&reference);
+            for page in &pages {
+                let text = fs::read_to_string(root.join("book/src").join(page)).expect("a page");
+                let text = without_answers(&text, lab.number, &answers);
+                let shown = text.lines().find(|line| answers.contains(line.trim()));
+                assert_eq!(shown, None, "lab {}: {}", lab.number, page.display());
+            }
+        }
+    }
 
     #[test]
     fn the_files_of_an_archive_are_found_in_its_folders() {
