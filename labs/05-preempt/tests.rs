@@ -84,8 +84,18 @@ fn a_loan_is_not_lent_on() {
     let slices = begun(1_000);
     slices.lend(1_010);
     assert_eq!(urgent(&slices, 1_020), None, "while a loan is under way");
-    assert_eq!(urgent(&slices, 1_059), None);
+    assert_eq!(urgent(&slices, 1_059), None, "a cycle of the loan is left");
     assert_eq!(urgent(&slices, 1_060), Some(Expire), "the loan is over");
+}
+
+#[test]
+fn a_g_that_outranks_the_borrower_displaces_it() {
+    let slices = begun(1_000);
+    slices.lend(1_010);
+    slices.make_way(); // sets `outranks`
+    assert_eq!(urgent(&slices, 1_020), Some(Displace), "a normal G has borrowed this slice");
+    slices.resume(1_060); // 50 are given back
+    assert_eq!(urgent(&slices, 1_060), None, "the half of this slice is used up");
 }
 
 #[test]

@@ -74,7 +74,8 @@ pub fn table(rows: &[Row]) -> String {
 pub fn run(grader: &Grader, lab: &Lab, dir: &Path) -> Result<String> {
     let entries = fs::read_dir(dir).with_context(|| dir.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.retain(|path| path.is_dir() || path.extension().is_some_and(|ext| ext == "rs"));
+    let is_file = |path: &PathBuf| path.extension().is_some_and(|ext| ext == "rs");
+    paths.retain(|path| region::is_dir(path) || is_file(path));
     paths.sort();
     if paths.is_empty() {
         bail!("{} has neither files nor folders of systems", dir.display());
@@ -103,10 +104,10 @@ pub fn run(grader: &Grader, lab: &Lab, dir: &Path) -> Result<String> {
 }
 
 fn graded(grader: &Grader, lab: &Lab, path: &Path) -> Result<Report> {
-    if path.is_dir() {
+    if region::is_dir(path) {
         return grader.grade_tree(lab, &handout::top_of(path), Effort::default());
     }
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let text = region::read(path)?;
     let (_, bodies) = region::read_bodies(&text);
     grader.grade_bodies(lab, &bodies, Effort::default())
 }

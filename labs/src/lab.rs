@@ -58,6 +58,9 @@ pub struct Plan {
     /// Tests of the lab that a teacher's folder removes.
     #[serde(default)]
     pub drop: Vec<String>,
+    /// Names that a solution may not have, as the counters by which it is judged.
+    #[serde(default)]
+    pub forbidden: Vec<String>,
     /// What is replaced in the source.
     #[serde(default, rename = "region")]
     pub regions: Vec<Stub>,
@@ -115,6 +118,9 @@ pub struct Stub {
     /// hand-out and in grading.
     #[serde(default)]
     pub hidden: bool,
+    /// Its lines are strings of assembly, and nothing else.
+    #[serde(default)]
+    pub asm: bool,
 }
 
 /// A test: passed or lost as a whole.

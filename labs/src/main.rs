@@ -13,6 +13,7 @@
 //! What a lab is: [`lab`]. How it is graded: [`grade`].
 #![forbid(unsafe_code)]
 
+mod allowed;
 mod check;
 mod contest;
 mod copy;
@@ -171,9 +172,10 @@ fn grade_all(root: &Path, options: &Options) -> Result<ExitCode> {
     let lab = open(root, options)?;
     let dir = options.submissions.as_deref().context("which folder? (SUBMISSIONS=dir)")?;
     let entries = fs::read_dir(dir).with_context(|| dir.display().to_string())?;
-    let mut trees: Vec<PathBuf> =
-        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    let paths = entries.flatten().map(|entry| entry.path());
+    let (mut trees, mut others): (Vec<PathBuf>, Vec<PathBuf>) = paths.partition(|p| p.is_dir());
     trees.sort();
+    others.sort();
     if trees.is_empty() {
         bail!("{} has no folders: each submission is one", dir.display());
     }
@@ -194,9 +196,13 @@ fn grade_all(root: &Path, options: &Options) -> Result<ExitCode> {
             }
             Err(error) => {
                 println!("{name:<32} not graded: {error:#}");
+                csv.push_str(&report::csv_row_of_error(&name, &lab, &format!("{error:#}")));
                 all.push(json!({ "submission": name, "error": format!("{error:#}") }));
             }
         }
+    }
+    for file in &others {
+        println!("{:<32} not graded: it is no folder; unpack it", report::name_of(file));
     }
     let file = |ext: &str| grader.dir().join(format!("lab{}-all.{ext}", lab.number));
     fs::write(file("csv"), csv)?;

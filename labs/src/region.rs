@@ -16,7 +16,10 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+
+/// Bytes of a source file; ours have a tenth of it.
+const MAX_FILE: u64 = 1 << 20;
 
 /// Bodies by the name of their region.
 pub type Bodies = BTreeMap<String, String>;
@@ -41,8 +44,8 @@ pub struct Region {
 pub fn find_all(root: &Path, lab: u32) -> Result<Vec<Region>> {
     let mut regions: Vec<Region> = Vec::new();
     let kernel = root.join("kernel");
-    for file in sources(if kernel.is_dir() { &kernel } else { root })? {
-        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    for file in sources(if is_dir(&kernel) { &kernel } else { root })? {
+        let text = read(&file)?;
         let relative = file.strip_prefix(root).unwrap_or(&file);
         for region in find(&text, lab, relative)? {
             if regions.iter().any(|other| other.name == region.name) {
@@ -60,6 +63,7 @@ pub fn find_all(root: &Path, lab: u32) -> Result<Vec<Region>> {
 /// Markers do not pair.
 pub fn find(text: &str, lab: u32, file: &Path) -> Result<Vec<Region>> {
     let (begin, end) = (format!("// lab {lab} begin: "), format!("// lab {lab} end"));
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text); // some editors begin a file so
     let mut regions = Vec::new();
     let mut open: Option<Region> = None;
     for (i, line) in text.lines().enumerate() {
@@ -146,16 +150,43 @@ pub fn read_bodies(text: &str) -> (String, Bodies) {
     (head, bodies)
 }
 
-/// The Rust files below a directory, in order.
+/// Whether that is a directory, and no link to one: what a link leads to is not of the submission.
+pub fn is_dir(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|data| data.is_dir())
+}
+
+/// A student's file as text: a plain file of a sensible size.
+///
+/// # Errors
+/// It is none, or cannot be read.
+pub fn read(file: &Path) -> Result<String> {
+    let name = || file.display().to_string();
+    let data = fs::symlink_metadata(file).with_context(name)?;
+    if !data.is_file() {
+        bail!("{}: not a plain file", name());
+    }
+    if data.len() > MAX_FILE {
+        bail!("{}: {} bytes are too many for a source file", name(), data.len());
+    }
+    let bytes = fs::read(file).with_context(name)?;
+    let text = String::from_utf8(bytes);
+    text.map_err(|_| anyhow!("{}: is not UTF-8; save it in that encoding", name()))
+}
+
+/// The Rust files below a directory, in order. Links, pipes and devices are passed over.
 fn sources(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries = fs::read_dir(dir).with_context(|| dir.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
-        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
-            found.extend(sources(&path)?);
-        } else if path.extension().is_some_and(|ext| ext == "rs") {
+        if is_dir(&path) {
+            if path.file_name().is_some_and(|name| name != "target") {
+                found.extend(sources(&path)?);
+            }
+        } else if path.extension().is_some_and(|ext| ext == "rs")
+            && fs::symlink_metadata(&path).is_ok_and(|data| data.is_file())
+        {
             found.push(path);
         }
     }
@@ -205,5 +236,41 @@ mod tests {
         assert_eq!(head, "// loses: x\n");
         let wanted = [("a".into(), String::new()), ("b".into(), "2\n3\n".into())];
         assert_eq!(bodies, Bodies::from(wanted), "an empty body is a body");
+    }
+
+    #[test]
+    fn line_ends_and_byte_order_marks_of_windows_make_no_difference() {
+        let windows = format!("\u{feff}{}", TEXT.replace('\n', "\r\n"));
+        assert_eq!(names(&windows, 2), names(TEXT, 2));
+        let first = "\u{feff}// lab 2 begin: a\r\n1\r\n// lab 2 end\r\n";
+        assert_eq!(names(first, 2), [("a".into(), 2..3, "1\n".into())]);
+    }
+
+    #[test]
+    fn links_and_what_is_no_text_are_not_read() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::TempDir::new().expect("a writable directory");
+        let (answer, theirs) = (dir.path().join("answer"), dir.path().join("theirs"));
+        let run = theirs.join("kernel/run");
+        fs::create_dir_all(&answer).expect("a folder");
+        fs::create_dir_all(&run).expect("a folder");
+        fs::write(answer.join("a.rs"), TEXT).expect("a file");
+        symlink(answer.join("a.rs"), run.join("a.rs")).expect("a link to a file");
+        symlink(&answer, run.join("answer")).expect("a link to a folder");
+        symlink(&run, run.join("again")).expect("a loop");
+        let made = std::process::Command::new("mkfifo").arg(run.join("pipe.rs")).status();
+        assert!(made.expect("mkfifo").success());
+        assert_eq!(find_all(&theirs, 2).expect("nothing is there"), []);
+        let linked = dir.path().join("linked");
+        fs::create_dir(&linked).expect("a folder");
+        symlink(theirs.join("kernel"), linked.join("kernel")).expect("a link");
+        assert_eq!(find_all(&linked, 2).expect("nothing is there"), []);
+
+        let said = || find_all(&theirs, 2).expect_err("no text").to_string();
+        fs::write(run.join("b.rs"), b"// caf\xe9\n").expect("a file");
+        assert!(said().contains("b.rs: is not UTF-8"), "{}", said());
+        let large = fs::File::create(run.join("b.rs")).expect("a file");
+        large.set_len(1 << 40).expect("a sparse file");
+        assert!(said().contains("too many for a source file"), "{}", said());
     }
 }

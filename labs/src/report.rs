@@ -8,6 +8,7 @@ use tool::tree::shown;
 
 use crate::contest;
 use crate::grade::Report;
+use crate::lab::Lab;
 
 /// What a student reads. `hint`: how many hints of a lost test are shown.
 pub fn text(report: &Report, hint: usize) -> String {
@@ -122,6 +123,14 @@ pub fn csv_row(name: &str, report: &Report) -> String {
         report.tests.iter().map(|graded| graded.score().to_string()).collect();
     let note = report.refused.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
     format!("{},{score},{of},{},{}\n", field(name), points.join(","), field(note))
+}
+
+/// The row of a submission that was not graded: no points, and why.
+pub fn csv_row_of_error(name: &str, lab: &Lab, error: &str) -> String {
+    let of: u32 = lab.plan.tests.iter().map(|test| test.points).sum();
+    let points = vec!["0"; lab.plan.tests.len()].join(",");
+    let note = format!("not graded: {}", error.lines().next().unwrap_or_default());
+    format!("{},0,{of},{points},{}\n", field(name), field(&note))
 }
 
 /// A field of a CSV file.

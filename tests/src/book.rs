@@ -1,8 +1,9 @@
 //! The book, held: what a chapter of `book/src` shows and names is in the tree.
 //!
 //! - A Rust block begins with the path of a file in a comment, and the lines below it stand in that
-//!   file as they stand in the block, but for the indentation of the whole. A line `// …` skips
-//!   some. So code cannot drift, and the chapters read as plain Markdown without a tool.
+//!   file as they stand in the block, but for the indentation of the whole, and the markers of labs
+//!   in the file. A line `// …` skips some. So code cannot drift, and the chapters read as plain
+//!   Markdown without a tool.
 //! - A command of make, in a block or in backquotes, has a target and variables that the Makefile
 //!   has, a program that exists, a lab that exists, a system that exists. `run x`, for the shell,
 //!   has a program, too.
@@ -12,6 +13,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::links::{links, wrong_link};
 
 /// The words that a chapter may name.
 struct Known {
@@ -158,7 +161,7 @@ fn wrong_code(root: &Path, block: &Block<'_>) -> Option<String> {
         return Some(format!("a block of Rust without the path of its file: {path}"));
     };
     let source = read(&root.join(path));
-    let mut rest: &[&str] = &source.lines().collect::<Vec<_>>();
+    let mut rest: &[&str] = &source.lines().filter(|line| !is_marker(line)).collect::<Vec<_>>();
     for piece in code.split(|line| line.trim() == "// \u{2026}").filter(|piece| !piece.is_empty()) {
         let Some(at) = (0..rest.len()).find(|&at| stands(piece, &rest[at..])) else {
             return Some(format!("{path} has no such lines (any more):\n{}", piece.join("\n")));
@@ -166,6 +169,12 @@ fn wrong_code(root: &Path, block: &Block<'_>) -> Option<String> {
         rest = &rest[at + piece.len()..];
     }
     None
+}
+
+/// Whether the line begins or ends the region of a lab: blocks leave those out.
+fn is_marker(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().take(4).collect();
+    matches!(words[..], ["//", "lab", _, "begin:" | "end", ..])
 }
 
 /// Whether `source` begins with these lines, all of them indented by as much more.
@@ -179,31 +188,6 @@ fn stands(piece: &[&str], source: &[&str]) -> bool {
             true => source.is_empty(),
             false => source.strip_prefix(more) == Some(line),
         })
-}
-
-/// The headings of a page, as links name them.
-fn anchors(page: &str) -> BTreeSet<String> {
-    let (_, text) = blocks(page);
-    let headings = text.lines().filter(|line| line.starts_with('#'));
-    let slug = |heading: &str| -> String {
-        let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-        kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
-    };
-    headings.map(|line| slug(line.trim_matches(['#', ' ']))).collect()
-}
-
-/// What is wrong with a link of the page at `from`.
-fn wrong_link(from: &Path, link: &str) -> Option<String> {
-    if link.starts_with("https://") {
-        return None;
-    }
-    let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
-    let to = if file.is_empty() { from.into() } else { from.with_file_name("").join(file) };
-    if !to.exists() {
-        return Some(format!("a link to {link}, which is not there"));
-    }
-    let is_there = anchor.is_empty() || anchors(&read(&to)).contains(anchor);
-    (!is_there).then(|| format!("a link to {link}: no such heading"))
 }
 
 /// The folders at the top of the tree: what begins with one of them is a path.
@@ -243,8 +227,7 @@ fn wrong(root: &Path, known: &Known, from: &Path, page: &str) -> Vec<String> {
             wrong.push(format!("`{span}`: no such program"));
         }
     }
-    let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
-    wrong.extend(links.filter_map(|(link, _)| wrong_link(from, link)));
+    wrong.extend(links(&text).filter_map(|link| wrong_link(from, link)));
     wrong
 }
 

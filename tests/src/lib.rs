@@ -35,6 +35,8 @@ mod forbidden;
 pub mod gdb;
 pub mod guest;
 pub mod hang;
+#[cfg(test)]
+mod links;
 pub mod madt;
 pub mod memory;
 pub mod outcome;

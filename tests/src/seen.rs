@@ -15,6 +15,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::links::{links, wrong_link};
+
 /// The sources by which names are known.
 struct Known {
     root: PathBuf,
@@ -109,11 +111,6 @@ fn sources(root: &Path, folders: &[&str]) -> String {
     text
 }
 
-/// The targets of the links in a line.
-fn links(line: &str) -> impl Iterator<Item = &str> {
-    line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
-}
-
 /// The things in backquotes in a cell, each after the word before it; the texts of links are none.
 fn spans(cell: &str) -> impl Iterator<Item = (&str, &str)> {
     let parts: Vec<&str> = cell.split('`').collect();
@@ -131,8 +128,7 @@ fn wrong(root: &Path, page: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut is_table = false;
     for line in page.lines() {
-        let is_missing = |link: &&str| !root.join("docs").join(link).exists();
-        wrong.extend(links(line).filter(is_missing).map(|link| format!("there is no {link}")));
+        wrong.extend(links(line).filter_map(|link| wrong_link(&root.join("docs/seeds.md"), link)));
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let is_head = cells.last() == Some(&"seen by");
         is_table = is_head || is_table && line.starts_with('|');

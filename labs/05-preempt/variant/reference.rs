@@ -6,9 +6,10 @@ match loan.began {
 }
 // region: verdict
 if self.is_urgent.get() && self.length() != NEVER {
-    // While a loan is under way, an urgent G waits for its end.
+    // While a loan is under way, an urgent G waits for its end, unless it outranks the borrower.
     let loan = self.loan();
-    if loan.began.is_none() && loan.given_back < self.length() / 4 {
+    let is_first = loan.began.is_none() || self.outranks.get();
+    if is_first && loan.given_back < self.length() / 4 {
         return Some(Leaving::Displace);
     }
 }

@@ -2,9 +2,10 @@
 // A slice that nothing waits for is over, and stays over: the next readying arms the timer for the past.
 // region: verdict
 if self.is_urgent.get() && self.length() != NEVER {
-    // While a loan is under way, an urgent G waits for its end.
+    // While a loan is under way, an urgent G waits for its end, unless it outranks the borrower.
     let loan = self.loan();
-    if loan.began.is_none() && loan.given_back < self.length() / 2 {
+    let is_first = loan.began.is_none() || self.outranks.get();
+    if is_first && loan.given_back < self.length() / 2 {
         return Some(Leaving::Displace);
     }
 }

@@ -25,8 +25,8 @@
 //! this crate is about it. It gives up the strict order of one queue: two Gs that became ready one
 //! after the other on two Ps run in either order, and a G in a long ring waits while a shorter ring
 //! is served. The Ps must be woken one by one, and spin a little before they sleep, so that a G in
-//! a ring that no P looks into is found. It has no priorities, no deadlines, and no notion of which
-//! CPUs share a cache.
+//! a ring that no P looks into is found. It has no deadlines. Priorities and distances between CPUs,
+//! which Go has not, are beside it (`priority`, `near`), off its fast paths.
 //!
 //! # Why there is no code here
 //!
