@@ -129,7 +129,7 @@ pub mod prelude {
 pub mod __private {
     pub use crate::api::select::{
         AnyOrder, AtOnce, Case, Ever, InOrder, Otherwise, Selection, Until, acquire_case, attempt,
-        done_case, join_case, line, recv_case, send_case,
+        done_case, join_case, join_next_case, line, recv_case, send_case,
     };
     pub use crate::drivers::log::{print, print_line};
 

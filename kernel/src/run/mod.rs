@@ -45,6 +45,7 @@ pub(crate) mod attached;
 pub(crate) mod call;
 pub(crate) mod cpu;
 pub(crate) mod door;
+pub(crate) mod ended;
 pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod hooks;
