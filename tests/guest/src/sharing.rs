@@ -406,9 +406,9 @@ pub fn kills_at_every_wait_leave_it_usable() {
     waits!(table, drop(table.upgradable_read()));
     waits!(table, drop(table.read_owned()));
     let (tell, answer) = chan::oneshot::<u32>();
-    waits!(, drop(answer.recv()));
+    waits!(, _ = answer.recv());
     let barrier = Arc::new(Barrier::new(2));
-    waits!(barrier, drop(barrier.wait()));
+    waits!(barrier, _ = barrier.wait());
     let (gate, ended) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
     let worker = {
         let (gate, ended) = (gate.clone(), ended.clone());
@@ -425,7 +425,7 @@ pub fn kills_at_every_wait_leave_it_usable() {
     let mut group: ErrGroup<()> = ErrGroup::new(&Context::new());
     let (cancelled, is_told) = chan::oneshot();
     group.go(move |context| {
-        drop(context.sleep(Duration::MAX));
+        let _ = context.sleep(Duration::MAX);
         cancelled.send(()).map_err(drop)
     });
     waits!(, drop(group.wait()));
