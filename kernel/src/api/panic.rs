@@ -5,6 +5,7 @@
 //! calls the program's hook. The names are those of `std::panic`.
 #![forbid(unsafe_code)]
 
+pub use self::catch as catch_unwind;
 pub use crate::run::payload::{Panic, PanicHookInfo};
 
 use crate::fail;

@@ -67,15 +67,17 @@ impl<T: Send + 'static> JoinSet<T> {
         if self.gs.try_reserve(1).is_err() || !self.ended.reserve(self.gs.len() + 1) {
             return Err(SpawnError::NoMemory);
         }
+        self.next += 1;
         match options.spawn_in(Location::caller(), self.ended.clone(), number, f) {
-            Ok(g) => drop(self.gs.insert(number, g)),
+            Ok(g) => {
+                self.gs.insert(number, g);
+                Ok(())
+            }
             Err(error) => {
-                self.ended.forget(number);
-                return Err(error);
+                self.ended.forget(number); // its ticket was dropped
+                Err(error)
             }
         }
-        self.next += 1;
-        Ok(())
     }
 
     /// How many Gs it has whose results were not taken.
