@@ -6,9 +6,9 @@
 //! # The public API
 //!
 //! The public modules, and no more: [`program`], [`go`], [`mod@scope`], [`local`], [`chan`],
-//! [`mod@select`], [`sync`], [`mod@blocking`], [`time`], [`context`], [`gref`], [`console`], [`disk`],
-//! [`fs`], [`mod@stats`], [`tasks`], [`mod@system`], [`waiting`], [`inspect`], [`trace`],
-//! [`schedtrace`], [`simulated`], [`prelude`].
+//! [`mod@select`], [`sync`], [`mod@blocking`], [`mod@panic`], [`time`], [`context`], [`gref`],
+//! [`console`], [`disk`], [`fs`], [`mod@stats`], [`tasks`], [`mod@system`], [`waiting`],
+//! [`inspect`], [`trace`], [`schedtrace`], [`simulated`], [`prelude`].
 //!
 //! > Safe code that can name only these can neither break memory nor stop the kernel.
 //!
@@ -65,16 +65,16 @@ mod wait;
 mod watch;
 
 pub use api::blocking::blocking;
-pub use api::catch::{Panic, catch};
 pub use api::float::Float;
 pub use api::gref::{GRef, current};
 pub use api::map::{HashMap, HashSet, RandomState};
+pub use api::panic::{Panic, catch};
 pub use api::random::random;
 pub use api::scope::scope;
 pub use api::stats::{Stats, num_goroutines, stats};
 pub use api::{
     args, blocking, chan, console, current_cpu, disk, exit, fs, go, gref, inspect, local, num_cpus,
-    program, scope, select, stats, sync, system, tasks,
+    panic, program, scope, select, stats, sync, system, tasks,
 };
 pub use check::simulated;
 pub use fail::end::{
@@ -89,7 +89,7 @@ pub use watch::{schedtrace, trace};
 use bootloader_api::BootInfo;
 use check::chaos;
 use drivers::log;
-use fail::{deadlock, panic, watchdog};
+use fail::{deadlock, watchdog};
 use init::{banner, cmdline, handover};
 use run::preempt::Alarm;
 
@@ -102,11 +102,11 @@ pub mod time {
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
     pub use crate::api::blocking::{blocking, try_blocking};
-    pub use crate::api::catch::{Panic, catch};
     pub use crate::api::float::Float;
     pub use crate::api::go::{Go, JoinError, JoinHandle, Priority, SpawnError, go};
     pub use crate::api::gref::{GRef, current, park, park_timeout};
     pub use crate::api::map::{HashMap, HashSet};
+    pub use crate::api::panic::{Panic, catch};
     pub use crate::api::random::random;
     pub use crate::api::scope::{Scope, ScopedJoinHandle, scope};
     pub use crate::api::stats::{num_goroutines, stats};
@@ -129,7 +129,7 @@ pub mod prelude {
 pub mod __private {
     pub use crate::api::select::{
         AnyOrder, AtOnce, Case, Ever, InOrder, Otherwise, Selection, Until, acquire_case, attempt,
-        done_case, join_case, line, recv_case, send_case,
+        done_case, join_case, join_next_case, line, recv_case, send_case,
     };
     pub use crate::drivers::log::{print, print_line};
 
@@ -210,7 +210,7 @@ const HANDLERS: arch::Handlers = arch::Handlers {
     stack_full: fail::stack_full,
     room_to_preempt: fail::room_to_preempt,
     resumed_in_call: run::resumed_in_call,
-    fatal: panic::fault,
+    fatal: fail::panic::fault,
 };
 
 /// A device has interrupted: its driver serves it.
@@ -240,7 +240,7 @@ static HOOKS: run::hooks::Hooks = run::hooks::Hooks {
     defers_wake: chaos::puts_off,
     die: fail::kill::die,
     locks_lost: fail::abandon::locks_lost,
-    kernel_bug: |what| panic::kernel_bug(what),
+    kernel_bug: |what| fail::panic::kernel_bug(what),
     finish_abandoned: fail::finish_abandoned,
     look_for_cycle: deadlock::cycle::find,
     cpu_is_kept: deadlock::kept::find,

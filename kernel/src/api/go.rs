@@ -14,11 +14,13 @@ pub use crate::run::priority::Priority;
 use super::gref::GRef;
 use super::tasks::{self, KillError, Killed};
 use crate::run::door::SpawnOptions;
+use crate::run::ended::{EndedGs, InSet};
 use crate::run::sys::PANICKING;
 use crate::run::unwind::{self, Caught};
 use crate::run::{Instance, Joiner, door};
 use crate::wait::limit::Limit;
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::panic::Location;
 use core::time::Duration;
 
@@ -46,7 +48,7 @@ where
 /// when none of them is left, that is a deadlock, as in Go.
 ///
 /// # Panics
-/// In a destructor of a G that unwinds already.
+/// In a destructor of a G that unwinds already, or in a panic hook.
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -58,7 +60,7 @@ where
 /// assert_eq!(g.join(), Err(JoinError::Exited));
 /// ```
 pub fn goexit() -> ! {
-    assert!(door::me() & PANICKING == 0, "goexit in a destructor of a G that unwinds");
+    assert!(door::me() & PANICKING == 0, "goexit of a G that panics already");
     unwind::resume(JoinError::Exited)
 }
 
@@ -125,6 +127,23 @@ impl Go {
     #[track_caller]
     pub(super) const fn here(self) -> SpawnOptions {
         SpawnOptions { site: Location::caller(), ..self.0 }
+    }
+
+    /// Starts it as a G of a [`JoinSet`](crate::sync::JoinSet), where it has that number.
+    pub(super) fn spawn_in<T, F>(
+        self,
+        site: &'static Location<'static>,
+        set: Arc<EndedGs>,
+        number: u64,
+        f: F,
+    ) -> Result<JoinHandle<T>, SpawnError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let options = SpawnOptions { site, ..self.0 };
+        let joiner = door::spawn(options, InSet { f: Caught(f), set, number })?;
+        Ok(JoinHandle { joiner })
     }
 
     /// Starts it. After an error nothing has been started, and `f` was dropped.

@@ -5,7 +5,6 @@
 //! machine ([`tasks`], [`mod@stats`], [`inspect`]). The unsafe code behind it is in `wait` and below.
 
 pub mod blocking;
-pub mod catch;
 pub mod chan;
 pub mod console;
 pub mod disk;
@@ -16,6 +15,7 @@ pub mod gref;
 pub mod inspect;
 pub mod local;
 pub mod map;
+pub mod panic;
 pub mod program;
 pub mod random;
 pub mod scope;

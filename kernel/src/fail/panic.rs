@@ -15,10 +15,14 @@
 use super::end::{self, EXIT_FAULT, EXIT_PANIC};
 use crate::arch::{self, Fault};
 use crate::drivers::log;
+use crate::run::error::JoinError;
+use crate::run::payload::{Hook, Panic, PanicHookInfo};
+use crate::run::{door, unwind};
 use crate::watch::{backtrace, trace};
 use crate::{fail, run};
 use alloc::string::String;
-use core::fmt::{self, Write};
+use core::fmt::{self, Display, Write};
+use core::panic::Location;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Stops the machine for an exception; the `fatal` of [`arch::Handlers`].
@@ -151,56 +155,122 @@ impl Write for Message {
     }
 }
 
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+/// Panics of Gs that show their calls: a program that panics by the thousand is not slowed down by
+/// the search for names, and its first panics are not scrolled away.
+const MOST_SHOWN: usize = 10;
+
+/// Reports a panic of the running G as a program without a hook has it: a line, and the calls that
+/// led to it for the first [`MOST_SHOWN`].
+pub(crate) fn report(message: &dyn Display, location: Option<&Location<'_>>) {
+    let (Some(g), Some(location)) = (run::current(), location) else { return };
+    ::log::error!("{g} panicked at {location}: {message}");
+    if PANICS.fetch_add(1, Ordering::Relaxed) < MOST_SHOWN {
+        let at = arch::here();
+        log::print(format_args!("{}", fmt::from_fn(|f| backtrace::print_callers(f, at))));
+    }
+}
+
+/// How a panic of the running G becomes known.
+enum Told {
+    /// Not at all: a killed G may panic because others have ended.
+    Not,
+    /// By [`report`].
+    Here,
+    ByHook(Hook),
+}
+
+impl Told {
+    fn now() -> Self {
+        match door::program().hook() {
+            _ if door::was_killed() => Told::Not,
+            // A panic in a hook is not given to a hook.
+            Some(hook) if !run::is_in_hook() => Told::ByHook(hook),
+            _ if cfg!(target_os = "none") => Told::Here,
+            _ => Told::Not, // on the host
+        }
+    }
+
+    /// Calls the hook, if that is how; returns the reason to unwind with.
+    ///
+    /// The hook is code of the program. It is called without a lock, and is counted here; what
+    /// unwinds out of it is caught here. So it may wait, panic, and be replaced while it runs. A
+    /// panic that leaves it was reported, and now the first one is.
+    fn by_hook(self, mut panic: Panic, location: Option<&Location<'_>>) -> JoinError {
+        let Told::ByHook(hook) = self else { return JoinError::Panicked(panic) };
+        let info = PanicHookInfo { payload: panic.payload(), location };
+        match run::during_hook(|| unwind::catch(move || hook(&info))) {
+            Ok(()) => {}
+            Err(JoinError::Panicked(_)) => run::report_panic(|| report(&panic.message(), location)),
+            Err(why) => return why, // if it has lost locks, that is seen to at the root of the G
+        }
+        JoinError::Panicked(panic)
+    }
+}
+
+/// Panics with that value: tells of it, and unwinds.
+pub(crate) fn panic_any(panic: Panic, location: &Location<'_>) -> ! {
+    #[cfg(target_os = "none")]
+    handler::begin(&panic.message(), Some(location));
+    let told = Told::now();
+    if matches!(told, Told::Here) {
+        run::report_panic(|| report(&panic.message(), Some(location)));
+    }
+    raise(told.by_hook(panic, Some(location)))
+}
+
+/// Unwinds the running G.
+fn raise(why: JoinError) -> ! {
+    #[cfg(target_os = "none")]
+    if !unwind::has_memory() {
+        fail::fail_without_memory();
+    }
+    let code = unwind::begin(why);
+    // (Not by its name: the host has nothing to stop.)
+    (run::hooks::get().kernel_bug)(format_args!("cannot unwind a panic (code {code})"))
+}
+
 #[cfg(target_os = "none")]
 mod handler {
     use super::*;
-    use crate::run::error::JoinError;
-    use crate::run::{Panic, call, unwind};
+    use crate::run::{WhichPanic, call};
     use core::panic::PanicInfo;
-
-    static PANICS: AtomicUsize = AtomicUsize::new(0);
-    /// Panics of Gs that show their calls: a program that panics by the thousand is not slowed down
-    /// by the search for names, and its first panics are not scrolled away.
-    const MOST_SHOWN: usize = 10;
 
     #[panic_handler]
     fn panic(info: &PanicInfo<'_>) -> ! {
-        match run::begin_panic() {
-            Some(Panic::First) => {}
-            // The destructor catches it: the unwinding that runs that goes on afterwards.
-            Some(Panic::Nested) if arch::is_caught(arch::here().1, call::stack_end()) => {}
-            Some(panic) => give_up(panic, info),
-            None => kernel_bug(format_args!("{info}")),
-        }
-        // A killed G may panic because others have ended: that is not reported.
-        let is_news = !crate::run::kill::was_killed();
+        let location = info.location();
+        begin(&info.message(), location);
+        let (told, mut message) = (Told::now(), Message::default());
         // The message, and the payload, are on the heap; there is a reserve for them.
-        let mut message = Message::default();
         run::report_panic(|| {
-            if let (Some(g), Some(location), true) = (run::current(), info.location(), is_news) {
-                ::log::error!("{g} panicked at {location}: {}", info.message());
-                print_calls();
+            if matches!(told, Told::Here) {
+                report(&info.message(), location);
             }
             let _ = write!(message, "{}", info.message());
         });
-        if !unwind::has_memory() {
-            fail::fail_without_memory();
-        }
-        let mut why = JoinError::Panicked(message.text);
+        let mut why = told.by_hook(message.text.into(), location);
         // A failed allocation: `alloc` panics in this file for nothing else. The message would not
         // do: a program may use the same words.
-        if info.location().is_some_and(|at| at.file().ends_with("library/alloc/src/alloc.rs")) {
+        if location.is_some_and(|at| at.file().ends_with("library/alloc/src/alloc.rs"))
+            && unwind::has_memory()
+        {
             why = unwind::begin_above(why);
         }
-        let code = unwind::begin(why);
-        kernel_bug(format_args!("cannot unwind (code {code}): {info}"))
+        raise(why)
     }
 
-    /// Prints the calls that led to a panic of the running G, for the first [`MOST_SHOWN`] panics.
-    fn print_calls() {
-        if PANICS.fetch_add(1, Ordering::Relaxed) < MOST_SHOWN {
-            let at = arch::here();
-            log::print(format_args!("{}", fmt::from_fn(|f| backtrace::print_callers(f, at))));
+    /// A panic begins. Returns if the G can unwind.
+    pub(super) fn begin(message: &dyn Display, location: Option<&Location<'_>>) {
+        match run::begin_panic() {
+            Some(WhichPanic::First) => {}
+            // The destructor catches it, and the unwinding that runs that goes on afterwards; or it
+            // is in a hook.
+            Some(WhichPanic::Nested) if arch::is_caught(arch::here().1, call::stack_end()) => {}
+            Some(panic) => give_up(panic, message, location),
+            None => match location {
+                Some(at) => kernel_bug(format_args!("panicked at {at}:\n{message}")),
+                None => kernel_bug(format_args!("panicked:\n{message}")),
+            },
         }
     }
 
@@ -211,19 +281,19 @@ mod handler {
     /// the destructor: then the G is abandoned all the same, with a second unwinding done and the
     /// reason forgotten. Here the tables are asked first ([`arch::is_caught`]).
     #[cold]
-    fn give_up(panic: Panic, info: &PanicInfo<'_>) -> ! {
+    fn give_up(which: WhichPanic, said: &dyn Display, location: Option<&Location<'_>>) -> ! {
         let mut message = Message::default();
         // A message that panics as it is printed is not printed again.
-        if panic == Panic::InLastReport {
+        if which == WhichPanic::InLastReport {
             let _ = message.write_str("while its panic was printed");
-            fail::fail(JoinError::Panicked(message.text))
+            fail::fail(JoinError::Panicked(message.text.into()))
         }
         run::report_last_panic(|| {
-            let _ = write!(message, "while it panicked: {}", info.message());
-            if let (Some(g), Some(location)) = (run::current(), info.location()) {
+            let _ = write!(message, "while it panicked: {said}");
+            if let (Some(g), Some(location)) = (run::current(), location) {
                 ::log::error!("{g} panicked at {location}, {}", message.text);
             }
         });
-        fail::fail(JoinError::Panicked(message.text))
+        fail::fail(JoinError::Panicked(message.text.into()))
     }
 }

@@ -1,7 +1,7 @@
 //! Why a G could not be started, and why one gave no result.
 
+use super::payload::Panic;
 use crate::arch::text_enum;
-use alloc::string::String;
 
 text_enum! {
     /// Why a G could not be started.
@@ -19,10 +19,10 @@ text_enum! {
 
 text_enum! {
     /// Why a G gave no result.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Debug, PartialEq, Eq)]
     #[non_exhaustive]
     pub error JoinError {
-        Panicked(message: String) => "panicked: {message}",
+        Panicked(panic: Panic) => "{panic}",
         StackOverflow => "its stack was full",
         /// (For another page of its stack, or for it to panic.)
         NoMemory => "no memory for it to go on",

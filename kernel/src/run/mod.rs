@@ -45,6 +45,7 @@ pub(crate) mod attached;
 pub(crate) mod call;
 pub(crate) mod cpu;
 pub(crate) mod door;
+pub(crate) mod ended;
 pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod hooks;
@@ -55,6 +56,7 @@ pub(crate) mod m;
 pub(crate) mod members;
 pub(crate) mod near;
 pub(crate) mod packing;
+pub(crate) mod payload;
 pub(crate) mod permit;
 pub(crate) mod pin;
 pub(crate) mod poller;
@@ -92,8 +94,9 @@ pub use record::{Link, Name, Record, Registry};
 pub use roster::{is_gone, me};
 pub use spawn::{spawn, spawn_borrowing};
 pub use task::{
-    GHandle, Panic, Task, attached, begin_panic, current, end_limit, end_panic, has_attached,
-    is_in_call, is_limit_over, is_panicking, report_last_panic, report_panic, set_limit_over,
+    GHandle, Task, WhichPanic, attached, begin_panic, current, during_hook, end_limit, end_panic,
+    has_attached, is_in_call, is_in_hook, is_limit_over, is_panicking, report_last_panic,
+    report_panic, set_limit_over,
 };
 pub use view::{
     all_idle, all_slices, busy, created, created_and_ended, current_id, cycles_run, gomaxprocs,

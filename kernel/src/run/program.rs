@@ -7,6 +7,7 @@
 //! are used for one run after another and never freed, as Gs are.
 #![forbid(unsafe_code)]
 
+use super::payload::Hook;
 use super::poller::PollDesc;
 use super::{GHandle, Link, Record, Registry, door};
 use crate::arch::lock::IrqLock;
@@ -100,6 +101,8 @@ struct Run {
     /// A G of it that waited for the clock or a device at the last scan: while it does, there is no
     /// deadlock.
     outside_wait: Option<GHandle>,
+    /// Called when one of its Gs panics.
+    hook: Option<Hook>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -125,7 +128,7 @@ impl fmt::Debug for Instance {
 impl Instance {
     const fn new(id: ProgramId) -> Self {
         let phase = if id.0 <= ProgramId::BOOT.0 { Phase::Running } else { Phase::Free };
-        let run = Run { name: "", args: &[], phase, outside_wait: None };
+        let run = Run { name: "", args: &[], phase, outside_wait: None, hook: None };
         Instance {
             id: AtomicU32::new(id.0),
             is_ending: AtomicBool::new(false),
@@ -241,6 +244,15 @@ impl Instance {
             }
             let _ = self.decided.wait(None); // an edge may be that of an earlier run
         }
+    }
+
+    pub(crate) fn hook(&self) -> Option<Hook> {
+        self.run.lock().hook.clone()
+    }
+
+    /// Returns the old one, whose destructor is the program's.
+    pub(crate) fn set_hook(&self, hook: Option<Hook>) -> Option<Hook> {
+        core::mem::replace(&mut self.run.lock().hook, hook)
     }
 
     pub(crate) fn outside_wait(&self) -> Option<GHandle> {

@@ -52,7 +52,7 @@ pub struct Task {
     /// ([`Task::label`]).
     label: Name,
     site: Link<Location<'static>>,
-    /// How many of its panics are under way, and [`REPORTS`].
+    /// How many of its panics are under way, and the flags from [`REPORTS`] on.
     panics: Cell<u32>,
     /// Its stack, or that of its M, has been full, in this life.
     pub(crate) full: Cell<Option<Filled>>,
@@ -424,9 +424,9 @@ impl fmt::Display for Running {
 
 /// Which panic of its G one is, of those under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Panic {
+pub enum WhichPanic {
     First,
-    /// In a destructor that an unwinding runs.
+    /// In a destructor that an unwinding runs, or in a hook.
     Nested,
     /// While the one before is reported.
     InReport,
@@ -437,36 +437,54 @@ pub enum Panic {
 /// In [`Task::panics`], above their number: which report is under way.
 const REPORTS: u32 = 1 << 31;
 const REPORTS_LAST: u32 = 1 << 30;
+/// Likewise: its program's hook runs.
+const IN_HOOK: u32 = 1 << 29;
 
 /// Records that the running G panics. `None` if a G may not unwind here.
-pub fn begin_panic() -> Option<Panic> {
+pub fn begin_panic() -> Option<WhichPanic> {
     let g = running().filter(|_| arch::irq::enabled())?;
     let panics = g.kernel.panics.get();
     g.kernel.panics.set(panics + 1);
     g.kernel.name.fetch_or(PANICKING, Relaxed);
     Some(match panics {
-        0 => Panic::First,
-        _ if panics & REPORTS_LAST != 0 => Panic::InLastReport,
-        _ if panics & REPORTS != 0 => Panic::InReport,
-        _ => Panic::Nested,
+        0 => WhichPanic::First,
+        _ if panics & REPORTS_LAST != 0 => WhichPanic::InLastReport,
+        _ if panics & REPORTS != 0 => WhichPanic::InReport,
+        _ => WhichPanic::Nested,
     })
 }
 
 /// The panic that has begun is reported by `report`, which does not unwind.
 pub fn report_panic(report: impl FnOnce()) {
-    during_report(REPORTS, report);
+    flagged(REPORTS, report);
 }
 
 /// As [`report_panic`], where the G is abandoned afterwards.
 pub fn report_last_panic(report: impl FnOnce()) {
-    during_report(REPORTS_LAST, report);
+    flagged(REPORTS_LAST, report);
 }
 
-fn during_report(flag: u32, report: impl FnOnce()) {
-    let Some(g) = running() else { return report() };
-    g.kernel.panics.set(g.kernel.panics.get() | flag);
-    report();
-    g.kernel.panics.set(g.kernel.panics.get() & !flag);
+/// The panic that has begun is given to `hook`, which does not unwind: it catches what does.
+pub fn during_hook<R>(hook: impl FnOnce() -> R) -> R {
+    flagged(IN_HOOK, hook)
+}
+
+/// Whether the running G is in [`during_hook`].
+pub fn is_in_hook() -> bool {
+    panics().is_some_and(|panics| panics.get() & IN_HOOK != 0)
+}
+
+fn flagged<R>(flag: u32, f: impl FnOnce() -> R) -> R {
+    let Some(panics) = panics() else { return f() };
+    panics.set(panics.get() | flag);
+    let result = f();
+    panics.set(panics.get() & !flag);
+    result
+}
+
+/// [`Task::panics`] of the running G. (On the host, threads have no record.)
+fn panics() -> Option<&'static Cell<u32>> {
+    if cfg!(target_os = "none") { running().map(|g| &g.kernel.panics) } else { None }
 }
 
 pub fn is_panicking() -> bool {

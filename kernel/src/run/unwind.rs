@@ -14,7 +14,6 @@ use super::error::JoinError;
 use super::scope::wait_for_lost;
 use super::{Job, door, hooks, local};
 use alloc::boxed::Box;
-use alloc::string::String;
 use core::any::Any;
 
 /// Runs `f`; a panic inside it unwinds to here, and is returned as its reason.
@@ -94,14 +93,10 @@ pub fn resume(why: JoinError) -> ! {
 }
 
 fn why(payload: Box<dyn Any + Send>) -> JoinError {
-    let payload = match payload.downcast::<JoinError>() {
-        Ok(why) => return *why,
-        Err(payload) => payload,
-    };
-    // The host's panics.
-    let text = payload.downcast_ref::<String>().map(String::as_str);
-    let text = text.or(payload.downcast_ref::<&str>().copied());
-    JoinError::Panicked(text.unwrap_or("a panic with a value that is no text").into())
+    match payload.downcast::<JoinError>() {
+        Ok(why) => *why,
+        Err(payload) => JoinError::Panicked(payload.into()), // the host's own
+    }
 }
 
 /// Starts to unwind, because of `why`. Returns only if no frame above catches it or a table is
@@ -192,10 +187,9 @@ mod tests {
     #[test]
     fn what_unwinds_is_caught_with_its_reason_and_can_go_on() {
         assert_eq!(catch(|| 1), Ok(1));
-        let no = JoinError::Panicked("no".into());
-        assert_eq!(catch(|| -> u32 { panic!("no") }), Err(no.clone()));
-        let again = no.clone();
-        assert_eq!(catch(|| -> u32 { resume(again) }), Err(no));
+        let no = || JoinError::Panicked("no".into());
+        assert_eq!(catch(|| -> u32 { panic!("no") }), Err(no()));
+        assert_eq!(catch(|| -> u32 { resume(no()) }), Err(no()));
         assert_eq!(catch(|| -> u32 { resume(JoinError::Killed) }), Err(JoinError::Killed));
     }
 }

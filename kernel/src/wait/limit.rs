@@ -33,7 +33,10 @@ use crate::run::door::{
     park_until, set_limit_over,
 };
 use crate::run::time::{Duration, Instant};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::any::Any;
+use core::error::Error;
 use core::fmt;
 
 /// How long a call may wait: for a [`Duration`], until an [`Instant`] or the end of a [`Context`].
@@ -124,12 +127,22 @@ impl Limit<'_> {
 pub struct Context(Arc<Inner>);
 
 struct Inner {
-    /// When it was cancelled, or never; and the Gs that wait under it or under one of its children.
-    queue: WaitQueue<Instant>,
+    /// When it was cancelled, and the Gs that wait under it or under one of its children.
+    queue: WaitQueue<Cancelled>,
     /// Not after the parent's.
     deadline: Instant,
     parent: Option<Context>,
+    value: Option<Box<dyn Any + Send + Sync>>,
 }
+
+/// When, or never; and why, if that was said.
+struct Cancelled {
+    at: Instant,
+    cause: Option<Cause>,
+}
+
+/// Why a [`Context`] was cancelled.
+pub type Cause = Arc<dyn Error + Send + Sync>;
 
 impl Drop for Inner {
     /// Of a chain of any length, the destructors are not nested.
@@ -150,6 +163,17 @@ pub enum Over {
     TimedOut,
 }
 
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Over::Cancelled => "cancelled",
+            Over::TimedOut => "timed out",
+        })
+    }
+}
+
+impl Error for Over {}
+
 impl Context {
     /// Without a parent and without a deadline (Go: `WithCancel(Background())`).
     ///
@@ -157,7 +181,7 @@ impl Context {
     /// When there is no memory, as all functions that make a context.
     #[must_use]
     pub fn new() -> Self {
-        Self::of(None, Instant::NEVER)
+        Self::of(None, Instant::NEVER, None)
     }
 
     /// A child without a deadline of its own (Go: WithCancel). A wait takes a little stack for each
@@ -171,18 +195,70 @@ impl Context {
     /// another context only the deadline counts.
     #[must_use]
     pub fn child_until<'a>(&self, limit: impl Into<Limit<'a>>) -> Self {
-        Self::of(Some(self.clone()), limit.into().latest().min(self.deadline()))
+        Self::of(Some(self.clone()), limit.into().latest().min(self.deadline()), None)
     }
 
-    fn of(parent: Option<Context>, deadline: Instant) -> Self {
-        Context(Arc::new(Inner { queue: WaitQueue::new(Instant::NEVER), deadline, parent }))
+    /// A child that carries a value (Go: WithValue): see [`value`](Self::value).
+    ///
+    /// ```
+    /// use runnext::prelude::*;
+    /// struct User(&'static str);
+    /// let request = Context::new().child_with(User("gopher"));
+    /// let step = request.child_until(Duration::from_secs(1));
+    /// assert_eq!(step.value().map(|user: &User| user.0), Some("gopher"));
+    /// assert_eq!(step.value::<u32>(), None);
+    /// ```
+    #[must_use]
+    pub fn child_with<T: Any + Send + Sync>(&self, value: T) -> Self {
+        Self::of(Some(self.clone()), self.deadline(), Some(Box::new(value)))
+    }
+
+    /// The value of that type which it carries, or the nearest of those that it is a child of. The
+    /// type is the key: give each a type of its own.
+    #[must_use]
+    pub fn value<T: Any>(&self) -> Option<&T> {
+        self.chain().find_map(|context| context.0.value.as_ref()?.downcast_ref())
+    }
+
+    fn of(
+        parent: Option<Context>,
+        deadline: Instant,
+        value: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Self {
+        let queue = WaitQueue::new(Cancelled { at: Instant::NEVER, cause: None });
+        Context(Arc::new(Inner { queue, deadline, parent, value }))
+    }
+
+    /// It, and those that it is a child of.
+    fn chain(&self) -> impl Iterator<Item = &Context> {
+        core::iter::successors(Some(self), |context| context.0.parent.as_ref())
     }
 
     /// Cancels it, and its children with it: waits under them end now, and later ones at once.
     pub fn cancel(&self) {
+        self.cancel_for(None);
+    }
+
+    /// As [`cancel`](Self::cancel), and says why (Go: WithCancelCause), if it was not cancelled.
+    ///
+    /// ```
+    /// use runnext::prelude::*;
+    /// let request = Context::new();
+    /// let step = request.child();
+    /// request.cancel_with("the disk is full");
+    /// request.cancel_with("too late");
+    /// assert_eq!(step.cause().unwrap().to_string(), "the disk is full");
+    /// ```
+    pub fn cancel_with(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) {
+        self.cancel_for(Some(cause.into().into()));
+    }
+
+    fn cancel_for(&self, cause: Option<Cause>) {
         let now = Instant::now();
         let mut locked = self.0.queue.lock();
-        *locked = now.min(*locked);
+        if locked.at == Instant::NEVER {
+            *locked = Cancelled { at: now, cause };
+        }
         drop(locked);
         loop {
             let mut locked = self.0.queue.lock();
@@ -227,12 +303,23 @@ impl Context {
     /// Whether it is over, and why.
     #[must_use]
     pub fn over(&self) -> Option<Over> {
-        let chain = core::iter::successors(Some(self), |context| context.0.parent.as_ref());
-        let cancelled = chain.map(|context| *context.0.queue.lock()).min();
+        let cancelled = self.chain().map(|context| context.0.queue.lock().at).min();
         if cancelled.is_some_and(|at| at < self.deadline()) {
             return Some(Over::Cancelled);
         }
         (Instant::now() >= self.deadline()).then_some(Over::TimedOut)
+    }
+
+    /// What [`cancel_with`](Self::cancel_with) said when it was cancelled, or the context that it
+    /// is a child of (Go: Cause).
+    #[must_use]
+    pub fn cause(&self) -> Option<Cause> {
+        let cancelled = self.chain().map(|context| {
+            let cancelled = context.0.queue.lock();
+            (cancelled.at, cancelled.cause.clone())
+        });
+        let (at, cause) = cancelled.min_by_key(|&(at, _)| at)?;
+        cause.filter(|_| at < self.deadline())
     }
 
     /// When it is over at the latest; [`Instant::NEVER`] if it has no deadline.
@@ -256,8 +343,8 @@ impl Context {
     /// Calls `wait` with this G in the queues of this context and of all that it is a child of.
     fn enlisted_during(&self, wait: &mut dyn FnMut()) {
         let Inner { queue, parent, .. } = &*self.0;
-        let is_open = |cancelled: &mut Instant| {
-            let is_cancelled = *cancelled != Instant::NEVER;
+        let is_open = |cancelled: &mut Cancelled| {
+            let is_cancelled = cancelled.at != Instant::NEVER;
             if is_cancelled {
                 set_limit_over(true);
             }

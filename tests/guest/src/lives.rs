@@ -128,13 +128,13 @@ fn locals_are_dropped_on_every_end_before_the_join_tells() {
         ),
     ];
     for round in 0..10 {
-        for (end, expected) in ends.clone() {
+        for &(end, ref expected) in &ends {
             let before = DROPPED.load(Relaxed);
             let joined = go(move || {
                 COUNTED.with(|_| WORDS.with(|words| words.borrow_mut().push(round.to_string())));
                 end();
             });
-            assert_eq!(joined.join(), expected);
+            assert_eq!(&joined.join(), expected);
             assert_eq!(DROPPED.load(Relaxed), before + 1, "{expected:?}");
         }
     }

@@ -42,6 +42,7 @@ mod mix;
 mod near;
 mod overflow;
 mod packing;
+mod panics;
 mod poller;
 mod priority;
 mod probes;

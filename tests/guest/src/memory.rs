@@ -117,7 +117,7 @@ fn an_allocation_that_fails_panics_its_g_only() {
     let joined = g.join();
     drop(full);
     let message = format!("memory allocation of {MUCH} bytes failed");
-    assert_eq!(joined, Err(JoinError::Panicked(message)));
+    assert_eq!(joined, Err(JoinError::Panicked(message.into())));
     assert!(LOCK.lock().is_err(), "not poisoned");
     assert!(rx.recv().is_err(), "its end of the channel is open");
     assert_eq!(abandoned(), before);
@@ -139,7 +139,7 @@ fn all_cpus_run_out_at_once_and_none_is_lost() {
         let hoarders: Vec<_> = (0..num_cpus()).map(|cpu| check::go_on(cpu, hoard)).collect();
         for g in hoarders {
             let Err(JoinError::Panicked(message)) = g.join() else { panic!("it has not ended so") };
-            assert!(message.starts_with("memory allocation of "), "{message}");
+            assert!(message.message().starts_with("memory allocation of "), "{message}");
         }
         assert!(has_much());
     }
@@ -282,7 +282,7 @@ fn an_allocation_that_fails_in_a_call_panics_its_g_only() {
     let joined = g.join();
     drop(full);
     let message = format!("memory allocation of {MUCH} bytes failed");
-    assert_eq!(joined, Err(JoinError::Panicked(message)));
+    assert_eq!(joined, Err(JoinError::Panicked(message.into())));
     assert_eq!(abandoned(), before);
 }
 

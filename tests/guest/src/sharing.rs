@@ -5,11 +5,13 @@ use crate::check::{join_all, wait_until};
 use crate::killing::{end, go_until};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use runnext::go::goexit;
 use runnext::prelude::*;
+use runnext::select::Select;
 use runnext::sync::broadcast::{self, RecvError};
 use runnext::sync::{
-    Barrier, ErrGroup, GroupError, LockError, Mutex, Notify, RwLock, RwLockUpgradableGuard,
-    RwLockWriteGuard, Semaphore, watch,
+    Barrier, ErrGroup, GroupError, JoinSet, LockError, Mutex, Notify, RwLock,
+    RwLockUpgradableGuard, RwLockWriteGuard, Semaphore, TimedOut, watch,
 };
 use runnext::tasks::GState;
 
@@ -280,6 +282,100 @@ pub fn a_group_ends_with_its_first_error() {
     assert_eq!(parent.over(), None, "a group cancels its own Gs only");
 }
 
+/// Ends in every way there is, and tells it by its place in the set.
+pub fn a_join_set_has_every_end_once() {
+    struct Bad;
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            panic!("a second panic, on purpose");
+        }
+    }
+    const EACH: usize = 12;
+    let mut set = JoinSet::new();
+    for n in 0..EACH {
+        set.go(move || n);
+        set.go(|| panic!("on purpose"));
+        set.go(|| {
+            let _bad = Bad;
+            panic!("on purpose");
+        });
+        set.go(|| goexit());
+        set.go(|| {
+            park();
+            0
+        });
+        // What is not started is not waited for.
+        let too_large = Go::new().stack_size(usize::MAX);
+        assert_eq!(set.spawn(too_large, || 0), Err(SpawnError::StackTooLarge));
+    }
+    let (mut returned, mut panicked, mut exited, mut killed) = (0, 0, 0, 0);
+    for _ in 0..4 * EACH {
+        match set.join_next().expect("they end without a kill") {
+            Ok(n) => returned += 1 << n,
+            Err(JoinError::Panicked(_)) => panicked += 1,
+            Err(JoinError::Exited) => exited += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!((returned, panicked, exited), ((1 << EACH) - 1, 2 * EACH, EACH));
+    assert_eq!((set.len(), set.try_join_next()), (EACH, None));
+    set.kill_all();
+    while let Some(ended) = set.join_next() {
+        assert_eq!(ended, Err(JoinError::Killed));
+        killed += 1;
+    }
+    assert_eq!((killed, set.is_empty()), (EACH, true));
+    assert_eq!(set.join_next_until(Duration::ZERO), Ok(None));
+}
+
+pub fn a_join_set_loses_nothing_with_a_waiter_that_is_killed_or_late() {
+    const ROUNDS: usize = 30;
+    let gate = Arc::new(Semaphore::new(0));
+    let set = Arc::new(Mutex::new(JoinSet::new()));
+    let gs = 2 * num_cpus();
+    for round in 0..ROUNDS {
+        let mut held = set.lock().unwrap_or_else(LockError::into_inner);
+        for n in 0..gs {
+            let gate = gate.clone();
+            held.go(move || {
+                gate.acquire(1);
+                n
+            });
+        }
+        assert_eq!(held.join_next_until(Duration::from_micros(10)), Err(TimedOut));
+        drop(held);
+        let waits = set.clone();
+        let (id, waiter) = go_until(GState::Waiting, move || {
+            waits.lock().unwrap_or_else(LockError::into_inner).join_next()
+        });
+        // Before the first ends, or as it does.
+        if round % 2 == 0 {
+            end(id);
+            gate.release(gs);
+        } else {
+            gate.release(gs);
+            end(id);
+        }
+        let mut ended: Vec<usize> = Vec::new();
+        if let Ok(Some(Ok(n))) = waiter.join() {
+            ended.push(n);
+        }
+        let mut held = set.lock().unwrap_or_else(LockError::into_inner);
+        let (_tx, rx) = chan::bounded::<u32>(1);
+        loop {
+            select! {
+                join_next(held) -> next => match next {
+                    Some(n) => ended.push(n.expect("no panic")),
+                    None => break,
+                },
+                recv(rx) => unreachable!("it is open and empty"),
+            }
+        }
+        ended.sort_unstable();
+        assert_eq!(ended, (0..gs).collect::<Vec<_>>(), "round {round}");
+    }
+}
+
 /// A G waits in each of the new ways, and is killed there.
 pub fn kills_at_every_wait_leave_it_usable() {
     let (lock, table) = (Arc::new(Mutex::new(0)), Arc::new(RwLock::new(0)));
@@ -309,11 +405,52 @@ pub fn kills_at_every_wait_leave_it_usable() {
     });
     waits!(table, drop(table.upgradable_read()));
     waits!(table, drop(table.read_owned()));
+    let (tell, answer) = chan::oneshot::<u32>();
+    waits!(, _ = answer.recv());
+    let barrier = Arc::new(Barrier::new(2));
+    waits!(barrier, _ = barrier.wait());
+    let (gate, ended) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let worker = {
+        let (gate, ended) = (gate.clone(), ended.clone());
+        move || {
+            gate.acquire(1);
+            ended.fetch_add(1, Relaxed);
+        }
+    };
+    let mut set = JoinSet::new();
+    set.go(worker.clone());
+    waits!(, drop(set.join_next()));
+    let joined = go(worker.clone());
+    waits!(, drop(joined.join_until(Duration::MAX)));
+    let mut group: ErrGroup<()> = ErrGroup::new(&Context::new());
+    let (cancelled, is_told) = chan::oneshot();
+    group.go(move |context| {
+        let _ = context.sleep(Duration::MAX);
+        cancelled.send(()).map_err(drop)
+    });
+    waits!(, drop(group.wait()));
+    waits!(, {
+        let (tx, rx) = chan::rendezvous::<u32>();
+        let mut any = Select::new();
+        any.recv(&rx, |_| ()).send(&tx, 1, |_| ());
+        any.wait();
+    });
     // The last first: who waits behind another would be let in by its end.
     let alive = waits.iter().enumerate().rev().filter(|&(n, _)| n != 1);
     alive.for_each(|(_, (id, _))| end(*id));
     waits.into_iter().for_each(|(_, g)| assert_eq!(g.join(), Err(JoinError::Killed)));
     drop((held, reading));
+    // What they waited for is as it was: not counted, not lost, detached or cancelled.
+    assert_eq!(tell.send(7), Err(chan::SendError(7)), "its receiver is gone");
+    let (_, arrives) = {
+        let barrier = barrier.clone();
+        go_until(GState::Waiting, move || barrier.wait().is_leader())
+    };
+    assert!(barrier.wait().is_leader());
+    assert_eq!(arrives.join(), Ok(false));
+    gate.release(2);
+    wait_until(|| ended.load(Relaxed) == 2);
+    assert_eq!(is_told.recv(), Ok(()), "its group was dropped");
     *lock.lock_owned().expect("nobody held it") += 1;
     let upgradable = table.upgradable_read().expect("nobody held it");
     *RwLockUpgradableGuard::upgrade(upgradable).expect("no panic") += 1;

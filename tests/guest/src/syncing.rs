@@ -57,6 +57,8 @@ fn main() {
         a_broadcast_reaches_all_in_spite_of_kills,
         a_watch_ends_at_the_last_value,
         a_group_ends_with_its_first_error,
+        a_join_set_has_every_end_once,
+        a_join_set_loses_nothing_with_a_waiter_that_is_killed_or_late,
         kills_at_every_wait_leave_it_usable,
     ]);
 }

@@ -77,7 +77,7 @@ fn a_panic_that_a_destructor_catches_is_not_the_end_of_the_unwinding() {
                 panic!("inner {left}");
             };
             let why = unwind::catch(panics).err();
-            assert_eq!(why, Some(JoinError::Panicked(format!("inner {left}"))));
+            assert_eq!(why, Some(JoinError::Panicked(format!("inner {left}").into())));
             CAUGHT.fetch_add(1, Relaxed);
         }
     }
@@ -220,7 +220,7 @@ fn words_of_a_failed_allocation_are_no_failed_allocation() {
     }
     let ended = go(calls).join();
     assert!(
-        matches!(&ended, Err(JoinError::Panicked(why)) if why.contains("cannot unwind")),
+        matches!(&ended, Err(JoinError::Panicked(why)) if why.message().contains("cannot unwind")),
         "{ended:?}"
     );
     assert!(DROPPED.load(Relaxed), "what it held was dropped on the way");

@@ -9,7 +9,7 @@
 //!
 //! | promise | in `make test` |
 //! |---|---|
-//! | checks of `blocking`, `killing`, `poller`, `programs`, `scheduling`, `syncing`, `tasks`, `watch` and the counts of `stress` on 2 and on 4 CPUs, of `disk` on 2 | the same on 1 and on 8 (`disk`: also on 4) |
+//! | checks of `blocking`, `killing`, `poller`, `programs`, `scheduling`, `syncing`, `tasks`, `timers`, `watch` and the counts of `stress` on 2 and on 4 CPUs, of `disk` on 2 | the same on 1 and on 8 (`disk`: also on 4) |
 //! | sixteen hogs from all Ps, seventeen from one; 300 CPUs in the MADT and destructors that do not end on 1 CPU | sixteen from one P, seventeen from all; the same on 8 CPUs |
 //! | 20,000 full stacks leave nothing behind | 1,000 |
 //! | two loom models (`two_parkers_and_one_submit`, `a_reader_and_two_writers`) with three preemptions | with two |

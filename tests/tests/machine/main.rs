@@ -35,6 +35,7 @@ mod order;
 mod overflow;
 mod overrides;
 mod packing;
+mod panics;
 mod patterns;
 mod poller;
 mod priority;

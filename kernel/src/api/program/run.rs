@@ -87,7 +87,12 @@ fn supervise(instance: &'static Instance, over: &Over) {
     if how == Ended::Deadlock {
         deadlock::log_report(instance);
     }
-    let is_empty = end_all(instance);
+    let mut is_empty = end_all(instance);
+    if is_empty && let Some(hook) = instance.set_hook(None) {
+        // What it owns is the program's: so it is dropped by a G of it.
+        drop(Go::new().name("panic hook").of(instance).spawn(move || drop(hook)));
+        is_empty = end_all(instance);
+    }
     over.complete(how);
     if is_empty {
         instance.free();

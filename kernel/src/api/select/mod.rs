@@ -46,7 +46,7 @@ pub use choose::{AnyOrder, AtOnce, Ever, InOrder, Otherwise, Until, attempt, lin
 pub use dynamic::Select;
 #[cfg(not(loom))]
 #[doc(hidden)]
-pub use join::join_case;
+pub use join::{join_case, join_next_case};
 
 #[doc(hidden)]
 pub use crate::wait::queue::Selection;
@@ -84,6 +84,8 @@ pub use crate::wait::queue::Selection;
 /// - `done(context) -> pattern => body`: when a [`Context`] is over; binds an [`Over`].
 /// - `join(handle) => body`: when a G has ended; then `handle.join()` does not wait. The handle is
 ///   borrowed mutably.
+/// - `join_next(set) -> pattern => body`: when a G of a [`JoinSet`] has ended; binds what
+///   [`JoinSet::join_next`] returns. The set is borrowed mutably.
 /// - `acquire(semaphore, n) -> pattern => body`: takes `n` permits of a [`Semaphore`]; binds a
 ///   [`Permit`], which gives them back when it is dropped.
 /// - `after(limit) => body`: when nothing was possible for a `Duration`, until an `Instant`, or
@@ -125,6 +127,8 @@ pub use crate::wait::queue::Selection;
 ///
 /// [`chan::after`]: crate::chan::after
 /// [`Context`]: crate::context::Context
+/// [`JoinSet`]: crate::sync::JoinSet
+/// [`JoinSet::join_next`]: crate::sync::JoinSet::join_next
 /// [`Over`]: crate::context::Over
 /// [`Semaphore`]: crate::sync::Semaphore
 /// [`Permit`]: crate::sync::Permit
@@ -257,6 +261,10 @@ macro_rules! __select {
         let handle: &mut $crate::go::JoinHandle<_> = &mut $handle;
         let $case = $crate::__private::join_case(handle);
     };
+    (@case $case:ident join_next ($set:expr $(,)?)) => {
+        let set: &mut $crate::sync::JoinSet<_> = &mut $set;
+        let $case = $crate::__private::join_next_case(set);
+    };
     (@case $case:ident acquire ($semaphore:expr, $n:expr $(,)?)) => {
         let semaphore: &$crate::sync::Semaphore = &$semaphore;
         let $case = $crate::__private::acquire_case(semaphore, $n);
@@ -274,8 +282,8 @@ macro_rules! __select {
         compile_error!(
             "an arm of select! is `recv(rx) -> v => …`, `send(tx, v) -> r => …`, \
              `done(context) -> over => …`, `join(handle) => …`, \
-             `acquire(semaphore, n) -> permit => …`, `after(limit) => …` or `default => …`, \
-             the first five perhaps with `if condition` before the `=>`"
+             `join_next(set) -> ended => …`, `acquire(semaphore, n) -> permit => …`, \
+             `after(limit) => …` or `default => …`, all but the last two perhaps with `if condition` before the `=>`"
         )
     };
 }

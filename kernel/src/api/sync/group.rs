@@ -30,7 +30,7 @@ pub struct ErrGroup<E> {
 }
 
 /// Why a group has failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum GroupError<E> {
     /// The first error that one of its Gs gave.
     Failed(E),

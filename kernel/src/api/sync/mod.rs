@@ -19,6 +19,7 @@
 //! | [`Notify`] | wake one G, now or when it comes | FIFO |
 //! | [`broadcast`], [`watch`] | each receiver gets every value, or the latest | as for channels |
 //! | [`ErrGroup`] | several Gs; the first error cancels the rest | |
+//! | [`JoinSet`] | several Gs; their results as they end | |
 //!
 //! Guards stay in their G, as std's do. Of a lock or semaphore in an `Arc` there are *owned* ones
 //! (`lock_owned`, `write_owned`, `permit_owned`), which may be dropped by another G.
@@ -34,6 +35,7 @@ pub mod broadcast;
 mod condvar;
 mod group;
 mod hub;
+mod joinset;
 mod notify;
 mod once;
 #[cfg(test)]
@@ -52,6 +54,7 @@ pub use crate::wait::upgrade::RwLockUpgradableGuard;
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use condvar::Condvar;
 pub use group::{ErrGroup, GroupError};
+pub use joinset::JoinSet;
 pub use notify::Notify;
 pub use once::{LazyLock, Once, OnceLock};
 pub use waitgroup::{Ticket, WaitGroup};

@@ -203,3 +203,34 @@ fn a_cancelled_wait_among_many_loses_no_value() {
         assert_eq!(received.into_inner() + returned.into_inner(), 1);
     }
 }
+
+#[test]
+fn the_first_cause_counts_and_is_that_of_the_children() {
+    let context = Context::new();
+    let child = context.child();
+    assert!(context.cause().is_none());
+    child.cancel_with("the child's");
+    context.cancel_with("the parent's");
+    context.cancel_with("too late");
+    let said = |context: &Context| context.cause().map(|cause| cause.to_string());
+    assert_eq!(said(&context).as_deref(), Some("the parent's"));
+    assert_eq!(said(&child).as_deref(), Some("the child's"), "it was the first");
+    assert_eq!(said(&context.child()).as_deref(), Some("the parent's"));
+    let silent = Context::new();
+    silent.cancel();
+    silent.cancel_with("too late");
+    assert!(silent.cause().is_none());
+    let timed_out = Context::new().child_until(Instant::now());
+    timed_out.cancel_with("after its deadline");
+    assert_eq!((timed_out.over(), said(&timed_out)), (Some(Over::TimedOut), None));
+}
+
+#[test]
+fn the_nearest_value_of_a_type_is_found() {
+    let context = Context::new().child_with(1_u32).child_with("word");
+    let nearer = context.child().child_with(2_u32);
+    assert_eq!((context.value::<u32>(), nearer.value::<u32>()), (Some(&1), Some(&2)));
+    assert_eq!((nearer.value::<&str>(), nearer.value::<u64>()), (Some(&"word"), None));
+    let deadline = Context::new().child_until(Instant::now());
+    assert_eq!(deadline.child_with(3_u32).over(), Some(Over::TimedOut));
+}

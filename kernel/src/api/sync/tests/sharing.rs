@@ -285,3 +285,45 @@ fn a_permit_that_is_owned_is_given_back_by_another_thread() {
     desk.permit_owned(1).forget();
     assert_eq!(desk.available(), 0);
 }
+
+#[test]
+fn a_set_tells_each_end_once_in_its_order() {
+    let mut set = JoinSet::new();
+    let mut gates = Vec::new();
+    for n in 0..4_usize {
+        let (tx, rx) = chan::bounded::<()>(1);
+        gates.push(tx);
+        set.go(move || {
+            rx.recv().expect("open");
+            n
+        });
+    }
+    assert_eq!((set.len(), set.try_join_next()), (4, None));
+    assert_eq!(set.join_next_until(SHORT), Err(TimedOut));
+    for n in [2, 0, 3, 1] {
+        gates[n].send(()).expect("open");
+        assert_eq!(set.join_next(), Some(Ok(n)));
+    }
+    assert_eq!((set.join_next(), set.is_empty()), (None, true));
+    set.go(|| std::panic::resume_unwind(Box::new("on purpose")));
+    assert!(matches!(set.join_next(), Some(Err(_))));
+}
+
+#[test]
+fn a_set_of_many_loses_none_and_frees_what_is_not_taken() {
+    let value = Arc::new(());
+    for _ in 0..rounds(50) {
+        let mut set = JoinSet::new();
+        for n in 0..8 {
+            let value = value.clone();
+            set.go(move || (n, value));
+        }
+        let mut numbers: Vec<_> = (0..4).map(|_| set.join_next()).collect();
+        numbers.sort_by_key(|ended| ended.as_ref().map(|ended| ended.as_ref().map_or(9, |n| n.0)));
+        numbers.dedup_by_key(|ended| ended.as_ref().map(|ended| ended.as_ref().map_or(9, |n| n.0)));
+        assert_eq!(numbers.len(), 4);
+    }
+    while Arc::strong_count(&value) > 1 {
+        thread::yield_now(); // detached Gs end by themselves
+    }
+}

@@ -27,6 +27,8 @@ pub struct FixedHardware {
     pub power_off: [Option<(u16, u16)>; 2],
     /// The power button, if it is fixed hardware.
     pub power_button: Option<PowerButton>,
+    /// The register of the real-time clock's memory that has the century.
+    pub century: Option<u8>,
 }
 
 /// Address spaces of an address structure (ACPI 6.5, 5.2.3.2).
@@ -72,6 +74,8 @@ pub(super) fn read_fadt<'m>(
         reset,
         power_off: [0, 1].map(|i| control[i].zip(off.map(|words| words[i]))),
         power_button: control[0].and_then(|control| power_button(&fadt, control)),
+        // Below are the registers of the clock itself.
+        century: Some(fadt.century).filter(|index| (0x0e..0x80).contains(index)),
     }
 }
 

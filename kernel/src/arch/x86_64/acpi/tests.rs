@@ -266,7 +266,7 @@ fn an_old_fadt_gives_the_pm_timer_port() {
         bytes[64..68].copy_from_slice(&0x604u32.to_le_bytes());
     });
     let fixed = read_tables(&[old]).fixed;
-    assert_eq!(fixed.pm_timer, Some((0x608, 0xff_ffff)));
+    assert_eq!((fixed.pm_timer, fixed.century), (Some((0x608, 0xff_ffff)), None));
     assert_eq!((fixed.reset, fixed.power_off), (None, [None; 2]), "there is no DSDT");
 }
 
@@ -278,9 +278,10 @@ fn a_new_fadt_gives_wide_addresses_and_the_reset_register() {
         bytes[128] = 0x0f;
         bytes[76..80].copy_from_slice(&0x608u32.to_le_bytes());
         bytes[208..220].copy_from_slice(&[1, 32, 0, 3, 0x08, 0xb0, 0, 0, 0, 0, 0, 0]);
+        bytes[108] = 0x48;
     });
     let fixed = read_tables(&[new]).fixed;
-    assert_eq!(fixed.pm_timer, Some((0xb008, u32::MAX)));
+    assert_eq!((fixed.pm_timer, fixed.century), (Some((0xb008, u32::MAX)), Some(0x48)));
     assert_eq!(fixed.reset, Some((0xcf9, 0x0f)));
 }
 

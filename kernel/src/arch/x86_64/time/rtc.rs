@@ -2,19 +2,26 @@
 //!
 //! The chip (MC146818) counts in BCD or binary, in 12 or 24 hours, and changes its registers once a
 //! second: they are read when no update is in progress, and again until two readings agree. The
-//! century is in no register of the chip; PCs have it at 0x32. It is taken for UTC.
+//! century is in no register of the chip, but in its memory, where the FADT says; PCs without that
+//! word have it at 0x32. It is taken for UTC.
 //!
 //! Nothing that the chip says is trusted: what is no date is no time.
 
 use crate::arch::lock::IrqLock;
 use crate::arch::x86_64::cpu::ports::{Hardware, Ports};
 use crate::arch::x86_64::cpu::relax;
+use crate::arch::x86_64::machine;
 
 const INDEX: u16 = 0x70;
 const DATA: u16 = 0x71;
 
 /// Seconds, minutes, hours, day, month, year, century, and status B.
-const REGISTERS: [u8; 8] = [0x00, 0x02, 0x04, 0x07, 0x08, 0x09, 0x32, STATUS_B];
+fn registers(century: u8) -> [u8; 8] {
+    [0x00, 0x02, 0x04, 0x07, 0x08, 0x09, century, STATUS_B]
+}
+
+/// The century, unless the FADT says otherwise.
+const CENTURY: u8 = 0x32;
 const STATUS_A: u8 = 0x0a;
 const STATUS_B: u8 = 0x0b;
 /// In status A: an update is in progress, for 2 ms at most.
@@ -32,21 +39,22 @@ const TRIES: usize = 10_000;
 pub fn unix_seconds() -> Option<u64> {
     /// Index and data are one access.
     static PORTS: IrqLock<Hardware> = IrqLock::new(Hardware);
-    read(|register| {
+    let century = machine::fixed_hardware().and_then(|fixed| fixed.century).unwrap_or(CENTURY);
+    read(century, |register| {
         let ports = PORTS.lock();
         ports.outb(INDEX, register);
         ports.inb(DATA)
     })
 }
 
-fn read(mut register: impl FnMut(u8) -> u8) -> Option<u64> {
+fn read(century: u8, mut register: impl FnMut(u8) -> u8) -> Option<u64> {
     let mut last = None;
     for _ in 0..TRIES {
         if register(STATUS_A) & UPDATING != 0 {
             relax();
             continue;
         }
-        let now = REGISTERS.map(&mut register);
+        let now = registers(century).map(&mut register);
         if last == Some(now) {
             return decode(now);
         }
@@ -159,18 +167,18 @@ mod tests {
                 0x00 if reads < 20 => 0x58,
                 0x00 => 0x08,
                 0x07 | 0x08 => 1,
-                0x32 => 0x20,
+                0x48 => 0x20,
                 STATUS_B => IS_24_HOURS,
                 _ => 0,
             }
         };
-        assert_eq!(read(clock), Some(946_684_808));
-        assert_eq!(read(|_| 0xff), None, "no such chip: it updates for ever");
+        assert_eq!(read(0x48, clock), Some(946_684_808));
+        assert_eq!(read(CENTURY, |_| 0xff), None, "no such chip: it updates for ever");
         let mut counts = 0_u8;
         let never_twice = |register: u8| {
             counts = counts.wrapping_add(1);
             if register == STATUS_A { 0 } else { counts }
         };
-        assert_eq!(read(never_twice), None);
+        assert_eq!(read(CENTURY, never_twice), None);
     }
 }
