@@ -302,6 +302,9 @@ impl<K: Sync + 'static> Sched<K> {
             return Wake::Nobody.to_word();
         }
         if g.pin().is_none() && self.push_to_lane(g) {
+            if planted!(LaneUnseen) {
+                return Wake::Nobody.to_word();
+            }
             return self.wake_for_global(p).to_word();
         }
         let wake = match self.home_of(g) {

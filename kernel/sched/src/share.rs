@@ -156,7 +156,13 @@ impl FromStr for Share {
 }
 
 /// How many lanes there are, and one more: no lane has the number 0.
-const LANES: usize = if cfg!(loom) { 2 } else { 64 };
+const LANES: usize = if cfg!(loom) {
+    2
+} else if cfg!(feature = "sim") {
+    4
+} else {
+    64
+};
 /// The last lane is for all programs that find no other one free.
 const COMMON: usize = LANES - 1;
 
