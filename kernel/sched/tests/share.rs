@@ -172,18 +172,17 @@ fn a_program_that_joins_late_does_not_catch_up() {
 
 #[test]
 fn a_program_that_was_alone_has_no_debt() {
-    let mut m = Machine::new(4, &[1, 10_000]);
+    let mut m = Machine::new(4, &[50, 50]);
     m.start(0, 16);
     m.slices(250);
-    // As if all CPUs had run it beyond its slice, as no other G waited.
+    // Each CPU has run one G of it all the time, as no other G waited. Now the other program comes.
+    m.start(1, 16);
     for at in 0..4 {
         let g = m.run(at, 1_000_000 * SLICE);
         let _ = m.sched.expired(&mut m.ps[at], g);
         m.find(at);
     }
     m.take_used();
-    m.lanes[1] = m.sched.add_lane(Share::new(1).expect("in range"));
-    m.start(1, 16);
     m.slices(100);
     let used = m.take_used();
     assert!(used[0].abs_diff(200) <= 2 * 4, "two slices a CPU: {used:?}");
