@@ -285,6 +285,9 @@ fn start_program(options: &'static cmdline::Options) {
     });
     let boot = &run::program::BOOT;
     boot.set_booted(program.name(), &options.args);
+    if let Some(Err(error)) = options.share.map(|share| boot.set_share(share)) {
+        ::log::warn!("share= ignored: {error}");
+    }
     let main = go::Go::new().name(program.name()).stack_size(program.stack_size());
     let main = main.spawn(move || program::run::run_main(program, boot, boot.id()));
     if let Err(error) = main {

@@ -36,6 +36,7 @@ static ABOUT: About = About {
         run_next: false,
         displaces: false,
         priorities: false,
+        shares: false,
         no_shared_lock: false,
         ..Promises::ALL
     },

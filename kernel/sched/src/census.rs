@@ -19,6 +19,8 @@ pub enum QueueName {
     Global,
     /// The lane of that rank.
     Lane(Priority),
+    /// The lane of a program, by number (`share`).
+    Shared(u8),
     /// The inbox of the P of this index.
     Inbox(usize),
     /// Its ring, or one of the two slots before it.
@@ -51,6 +53,7 @@ impl<K: Sync + 'static> Sched<K> {
         for rank in [Priority::Urgent, Priority::Background] {
             self.global.ranked(rank).take(MAX_WALK).for_each(|g| f(g, QueueName::Lane(rank)));
         }
+        self.global.shared().take(MAX_WALK).for_each(|(g, lane)| f(g, Place::Shared(lane)));
         for (index, slot) in self.slots.iter().enumerate() {
             walk(slot.inbox.newest.load(Relaxed), MAX_WALK, |g| f(g, QueueName::Inbox(index)));
             slot.runq.iter().for_each(|g| f(g, QueueName::Ring(index)));

@@ -8,6 +8,7 @@
 use crate::Wake;
 use crate::list::Link;
 use crate::priority;
+use crate::share::LANE_MASK;
 use crate::sync::{
     AcqRel, Acquire, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, const_fn, fence, planted,
     spin_loop,
@@ -41,8 +42,8 @@ pub struct G<K: 'static> {
     pub(crate) id: AtomicU64,
 
     /// In the low half the CPU that it is pinned to and its ranks (`priority`), in the high half the CPU
-    /// that it has left in a call, and [`GUIDED`]; CPUs plus one: 0 if it is a normal G that may run
-    /// anywhere. Holder only, but for the ranks, which any CPU changes: so all changes in the middle
+    /// that it has left in a call, its lane (`share`) and [`GUIDED`]; CPUs plus one: 0 if it is a normal
+    /// G that may run anywhere. Holder only, but for the ranks, which any CPU changes: so all changes in the middle
     /// of a life are locked.
     pub(crate) home: AtomicU32,
 
@@ -101,7 +102,7 @@ impl<K: 'static> G<K> {
         (self.home.load(Relaxed) & PIN_MASK).checked_sub(1).map(|cpu| cpu as usize)
     }
 
-    /// Whether it is pinned, ranked, guided, or in a call.
+    /// Whether it is pinned, ranked, guided, in a lane, or in a call.
     #[inline(always)]
     pub(crate) fn has_home(&self) -> bool {
         self.home.load(Relaxed) != 0
@@ -112,7 +113,7 @@ impl<K: 'static> G<K> {
         self.home.load(Relaxed) & GUIDED != 0
     }
 
-    /// Whether it does not go to any ring: it is pinned, ranked, or guided.
+    /// Whether it does not go to any ring: it is pinned, ranked, guided, or in a lane.
     #[inline(always)]
     pub(crate) fn is_placed(&self) -> bool {
         self.home.load(Relaxed) & PLACED_MASK != 0
@@ -120,7 +121,7 @@ impl<K: 'static> G<K> {
 
     /// The CPU that it has left in a call.
     pub(crate) fn left_in_call(&self) -> Option<usize> {
-        let left = (self.home.load(Relaxed) & !GUIDED) >> CALL_SHIFT;
+        let left = self.home.load(Relaxed) >> CALL_SHIFT & PIN_MASK;
         left.checked_sub(1).map(|cpu| cpu as usize)
     }
 
@@ -326,9 +327,10 @@ pub(crate) const GUIDED: u32 = 1 << 31;
 /// What says where a G is kept ([`Kept`]).
 const HOME_MASK: u32 = PIN_MASK | GUIDED;
 /// What stays when a G enters a call, or leaves it.
-const KEPT_MASK: u32 = 0xffff | GUIDED;
+const KEPT_MASK: u32 = 0xffff | LANE_MASK | GUIDED;
 /// What keeps a G out of the rings.
-const PLACED_MASK: u32 = PIN_MASK | priority::RANKED | GUIDED;
+const PLACED_MASK: u32 = PIN_MASK | priority::RANKED | LANE_MASK | GUIDED;
+const _: () = assert!((PIN_MASK << CALL_SHIFT | GUIDED) & LANE_MASK == 0);
 
 const STATUS_MASK: u64 = 0xff;
 const HALTED_SHIFT: u32 = 16;

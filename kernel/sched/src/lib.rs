@@ -147,6 +147,7 @@
 //!
 //! - **Priorities.** Urgent Gs run at once and have a third of a P that others want; background Gs
 //!   have its idle time, and one slice in 61: `priority`.
+//! - **CPU shares** of programs, while one has another share than the default: `share`.
 //!
 //! Not promised: any order between Gs of different queues; that a G stays on its P;
 //! that a G keeps its place when its ring overflows; anything while a program keeps
@@ -243,6 +244,7 @@ mod priority;
 mod proc;
 mod raise;
 mod runq;
+mod share;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod start;
@@ -259,6 +261,7 @@ pub use p::{P, PSlot, Random, Slice};
 pub use priority::Priority;
 pub use proc::Order;
 pub use runq::{Owner, RunQueue, Unrotated};
+pub use share::{NoShare, Share, ShareLane};
 pub use start::StartPlace;
 pub use sysmon::Sysmon;
 
@@ -529,7 +532,7 @@ impl<K: Sync + 'static> Sched<K> {
         let waits = |rank: &_| self.global.has(*rank);
         let ranked = || [Priority::Urgent, Priority::Background].into_iter().filter(waits);
         Counts {
-            global: self.global.len() + ranked().count(),
+            global: self.global.len() + self.global.shares.len() + ranked().count(),
             spinning: self.idle.spinning.load(Relaxed) as usize,
             busy: self.idle.busy(self.limit()),
         }
@@ -539,7 +542,7 @@ impl<K: Sync + 'static> Sched<K> {
 /// See [`Sched::counts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Gs in the global queue; a lane of it that is not empty counts as one.
+    /// Gs in the global queue; a lane of a rank that is not empty counts as one.
     pub global: usize,
     /// Ps that spin.
     pub spinning: usize,

@@ -8,6 +8,7 @@
 
 use crate::g::G;
 use crate::priority::{self, Lanes};
+use crate::share::Shares;
 use crate::sync::{
     AcqRel, Acquire, AtomicPtr, AtomicUsize, Relaxed, Release, SeqCst, SpinLock, const_fn,
     spin_loop,
@@ -231,9 +232,11 @@ pub(crate) struct GlobalQueue<K: 'static> {
     tail: Link<K>,
     /// The Gs of the ranks other than normal.
     pub(crate) lanes: Lanes<K>,
+    /// The Gs of programs, while their shares are in force.
+    pub(crate) shares: Shares<K>,
     // Written under the lock, read by any CPU.
-    /// How many Gs of the normal rank wait, and which other ranks have some (`priority`): 0 if none
-    /// waits at all.
+    /// How many Gs of the normal rank wait that have no lane, and which lanes have some (`priority`,
+    /// `share`): 0 if none waits at all.
     pub(crate) len: AtomicUsize,
 }
 
@@ -245,6 +248,7 @@ impl<K: Sync + 'static> GlobalQueue<K> {
                 head: Link::null(),
                 tail: Link::null(),
                 lanes: Lanes::new(),
+                shares: Shares::new(),
                 len: AtomicUsize::new(0),
             }
         }
@@ -313,7 +317,7 @@ impl<K: Sync + 'static> GlobalQueue<K> {
     /// lock taken once, and no CPU sees the queue empty in between.
     #[inline(always)]
     pub(crate) fn rotate(&self, g: &'static G<K>) -> Option<&'static G<K>> {
-        // Negative if a ranked G waits.
+        // Negative if a G waits in a lane.
         if self.len.load(Acquire).cast_signed() <= 0 {
             return None;
         }
@@ -342,7 +346,7 @@ impl<K: Sync + 'static> GlobalQueue<K> {
         self.len.store(self.len.load(Relaxed) - 1, Release);
     }
 
-    /// How many Gs of the normal rank wait here. Without the lock: it may be stale at once. A CPU that
+    /// How many Gs of the normal rank wait here, those in lanes not counted. Without the lock: it may be stale at once. A CPU that
     /// sees a G gone also sees what its taker did before (Acquire, Release): for
     /// example, that it put the G that yielded into its ring.
     pub(crate) fn len(&self) -> usize {

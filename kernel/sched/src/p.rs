@@ -14,6 +14,7 @@ use crate::list::{Inbox, List};
 use crate::near::Row;
 use crate::proc::{Found, Free, Store};
 use crate::runq::{Owner, RunQueue};
+use crate::share::Purse;
 use crate::sync::{Acquire, AtomicPtr, AtomicU32, AtomicU64, Relaxed, Release, const_fn};
 use crate::system::Places;
 use core::ptr;
@@ -128,6 +129,8 @@ pub struct P<K: 'static> {
     pub(crate) row: Option<&'static Row>,
     /// It searches otherwise than in Go's flat order: it has a row, or is guided.
     pub(crate) searches_specially: bool,
+    /// What it pays for the G that it runs, while shares are in force (`share`).
+    pub(crate) purse: Purse,
 }
 
 impl<K: Sync + 'static> P<K> {
@@ -155,6 +158,7 @@ impl<K: Sync + 'static> P<K> {
             places: None,
             row: None,
             searches_specially: false,
+            purse: Purse::new(),
         })
     }
 

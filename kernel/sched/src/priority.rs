@@ -132,11 +132,14 @@ pub(crate) const fn at_start(priority: Priority, rank: Priority) -> u32 {
 }
 
 // In the length of the global queue.
-const HAS_RANKED: usize = 1 << 63;
+/// A lane has a G: one of those below, or of those of `share`.
+pub(crate) const HAS_RANKED: usize = 1 << 63;
 const HAS_URGENT: usize = 1 << 62;
 const HAS_BACKGROUND: usize = 1 << 61;
+pub(crate) const HAS_SHARED: usize = 1 << 60;
+const HAS_ANY: usize = HAS_URGENT | HAS_BACKGROUND | HAS_SHARED;
 /// How many normal Gs wait.
-pub(crate) const NORMAL_LEN: usize = HAS_BACKGROUND - 1;
+pub(crate) const NORMAL_LEN: usize = HAS_SHARED - 1;
 
 impl<K: 'static> G<K> {
     /// The priority that its program gave it. Any CPU.
@@ -208,7 +211,7 @@ impl<K: 'static> Lanes<K> {
 }
 
 impl<K: Sync + 'static> GlobalQueue<K> {
-    /// Whether a G waits in a lane. Without the lock.
+    /// Whether a G waits in a lane, also in one of a program. Without the lock.
     #[inline(always)]
     pub(crate) fn has_ranked(&self) -> bool {
         self.len.load(Acquire) & HAS_RANKED != 0
@@ -284,10 +287,14 @@ impl<K: Sync + 'static> GlobalQueue<K> {
     /// Clears the flag of a lane that is empty. Under the lock.
     fn clear_if_empty(&self, lane: &Lane<K>, flag: usize) {
         if lane.head.load(Relaxed).is_none() {
-            let len = self.len.load(Relaxed) & !flag;
-            let is_last = len & (HAS_URGENT | HAS_BACKGROUND) == 0;
-            self.len.store(if is_last { len & !HAS_RANKED } else { len }, Release);
+            self.clear_flag(flag);
         }
+    }
+
+    /// Clears that flag. Under the lock.
+    pub(crate) fn clear_flag(&self, flag: usize) {
+        let len = self.len.load(Relaxed) & !flag;
+        self.len.store(if len & HAS_ANY == 0 { len & !HAS_RANKED } else { len }, Release);
     }
 
     /// The Gs of the lane of that rank. For a census.
@@ -323,8 +330,8 @@ impl<K: Sync + 'static> P<K> {
 
 /// The slow ways of Gs that are not normal.
 impl<K: Sync + 'static> Sched<K> {
-    /// Whether a G that is not normal waits that no P has taken: then a P is asked by
-    /// [`P::set_lends`] before it looks for a G.
+    /// Whether a G waits in a lane: one that is not normal, or of a program while shares are in force.
+    /// Then a P is asked by [`P::set_lends`] before it looks for a G.
     #[must_use]
     #[inline(always)]
     pub fn has_ranked(&self, p: &P<K>) -> bool {

@@ -249,7 +249,8 @@ impl<K: Sync + 'static> Sched<K> {
         }
         let borrowed = p.has_displaced();
         g.set_expired(!borrowed);
-        if borrowed || g.is_placed() {
+        let has_lane = self.lane_for(g).is_some(); // first: it may forget one
+        if borrowed || has_lane || g.is_placed() {
             self.push(p, g, Why::Expired);
         } else {
             self.global.push(g);
@@ -282,7 +283,7 @@ impl<K: Sync + 'static> Sched<K> {
         self.idle.wake_one(self.limit(), p.row)
     }
 
-    /// `submit` for a G that is pinned, ranked, guided, or in a call. A [`Wake`], as a word.
+    /// `submit` for a G that is pinned, ranked, guided, in a lane, or in a call. A [`Wake`], as a word.
     #[cold]
     #[inline(never)]
     fn submit_home(&self, p: &mut P<K>, g: &'static G<K>) -> usize {
@@ -299,6 +300,12 @@ impl<K: Sync + 'static> Sched<K> {
         if g.pin() == Some(p.index) {
             p.push_pinned(g);
             return Wake::Nobody.to_word();
+        }
+        if g.pin().is_none() && self.push_to_lane(g) {
+            if planted!(LaneUnseen) {
+                return Wake::Nobody.to_word();
+            }
+            return self.wake_for_global(p).to_word();
         }
         let wake = match self.home_of(g) {
             Some(to) => self.send_to_inbox(to, g),
@@ -362,7 +369,7 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// Pushes a G that is pinned, ranked or guided, or for which the ring has no room.
+    /// Pushes a G that is pinned, ranked, guided or in a lane, or for which the ring has no room.
     #[cold]
     fn push_special(&self, p: &mut P<K>, g: &'static G<K>, why: Why) {
         if g.is_guided() {
@@ -372,6 +379,8 @@ impl<K: Sync + 'static> Sched<K> {
         } else if let Some(cpu) = g.pin() {
             assert!(cpu == p.index, "wrong cpu");
             p.push_pinned(g);
+        } else if self.push_to_lane(g) {
+            p.marks.set(Marks::OWES_WAKE);
         } else if let Some(overflow) = p.runq.push(g) {
             self.global.push_list(overflow);
             p.marks.set(Marks::OWES_WAKE); // half a ring was in no queue
@@ -543,7 +552,10 @@ impl<K: Sync + 'static> Sched<K> {
         let shared = tick.is_multiple_of(4) || tick.is_multiple_of(2) && p.runq.is_empty();
         let in_turn = tick.is_multiple_of(GLOBAL_CHECK_EVERY) || shared && p.has_pinned_hog();
         let found = match in_turn && !p.has_displaced() {
-            true => self.global.pop_batch(1).pop().map(|g| (g, Slice::New)),
+            true => {
+                let shared = self.get_shared(p);
+                shared.or_else(|| self.global.pop_batch(1).pop().map(|g| (g, Slice::New)))
+            }
             false => None,
         };
         // As a pinned hog shares with the others, so do rings that have left with their Ms.
@@ -577,6 +589,10 @@ impl<K: Sync + 'static> Sched<K> {
     /// which two run, each would come back for every other G. A P that is woken for the rest
     /// takes its share of what is left, and steals.
     fn get_global(&self, p: &mut P<K>) -> Option<Found<K>> {
+        let shared = self.get_shared(p);
+        if shared.is_some() {
+            return shared;
+        }
         let len = self.global.len();
         if len == 0 {
             return None;

@@ -50,7 +50,7 @@ impl Raises {
 impl<K: Sync + 'static> GlobalQueue<K> {
     /// Takes `g` out of the list of normal Gs, or of a lane, if it is there.
     fn take(&self, g: &'static G<K>) -> bool {
-        !self.is_empty() && self.take_normal(g) || self.take_ranked(g)
+        !self.is_empty() && self.take_normal(g) || self.take_ranked(g) || self.take_shared(g, MOST)
     }
 
     fn take_normal(&self, g: &'static G<K>) -> bool {

@@ -60,6 +60,8 @@ pub enum Planted {
     UrgentUnsent,
     /// A raised G is taken out of the global queue and put into another, and no CPU is woken.
     RaisedUnseen,
+    /// A G of a program is put into its lane, and no CPU is woken.
+    LaneUnseen,
 }
 
 /// No CPU: see [`set_cpu`].

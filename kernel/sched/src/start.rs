@@ -19,6 +19,7 @@
 use crate::g::{G, GUIDED};
 use crate::p::P;
 use crate::priority::{self, Priority};
+use crate::share::{ShareLane, lane_bits};
 use crate::sync::{Relaxed, Release, fence};
 use crate::{Sched, Wake};
 
@@ -63,16 +64,35 @@ impl<K: Sync + 'static> Sched<K> {
         pin: Option<usize>,
         priority: Priority,
     ) -> Wake {
+        self.start_in_lane(p, g, pin, priority, None)
+    }
+
+    /// As [`Sched::start_asking`], for a G of a program with that lane while shares are in force.
+    ///
+    /// # Panics
+    /// As there.
+    #[cold]
+    pub fn start_in_lane(
+        &self,
+        p: &mut P<K>,
+        g: &'static G<K>,
+        pin: Option<usize>,
+        priority: Priority,
+        lane: Option<ShareLane>,
+    ) -> Wake {
         let (is_guided, place) = (p.places.is_some(), self.start_place());
-        let has_place = is_guided || pin.is_some() || priority != Priority::Normal;
-        if priority == Priority::Normal && !is_guided && (has_place || place == StartPlace::Here) {
+        let lane = lane.filter(|_| !is_guided);
+        let is_usual = priority == Priority::Normal && !is_guided && lane.is_none();
+        let has_place = !is_usual || pin.is_some();
+        if is_usual && (has_place || place == StartPlace::Here) {
             return self.start(p, g, pin);
         }
         assert!(pin.is_none_or(|cpu| cpu < self.slots.len()), "bad pin");
         // A system that says where Gs wait knows no ranks.
         let rank = if is_guided { Priority::Normal } else { priority };
         let unpinned = if is_guided { GUIDED } else { 0 };
-        let home = pin.map_or(unpinned, |cpu| cpu as u32 + 1) | priority::at_start(priority, rank);
+        let kept = pin.map_or(unpinned, |cpu| cpu as u32 + 1);
+        let home = kept | priority::at_start(priority, rank) | lane_bits(lane);
         g.id.store(self.next_id.fetch_add(1, Relaxed) + 1, Relaxed);
         g.home.store(home, Relaxed);
         fence(Release); // as in `start`

@@ -11,7 +11,8 @@ pub(crate) mod run;
 pub(crate) mod test;
 
 pub use crate::run::program::{Ended, ProgramId};
-pub use run::{Run, StartError, start};
+pub use crate::run::share::{NoShare, Share, ShareError};
+pub use run::{Run, StartError, start, start_with_share};
 
 use alloc::format;
 use alloc::string::String;

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use core::str::FromStr;
 use log::LevelFilter;
 use sched::system::{About, mpn};
-use sched::{Order, StartPlace};
+use sched::{Order, Share, StartPlace};
 
 /// Bytes of one source that are read.
 pub const MAX_LENGTH: usize = 4096;
@@ -94,6 +94,8 @@ options! {
     "program" program: Option<String> = None, {
         "<name>" |v: &str| (!v.is_empty()).then(|| Some(v.into()))
     }
+    /// Its share of the CPUs, beside the programs that it starts.
+    "share" share: Option<Share> = None, { "<n>, 1 to 10000" |v: &str| v.parse().ok().map(Some) }
     /// The least important messages to print.
     "log" log: LevelFilter = LevelFilter::Info, {
         "error" => LevelFilter::Error, "warn" => LevelFilter::Warn, "info" => LevelFilter::Info,

@@ -29,7 +29,8 @@
 //!    block and their Ms; [`cpu`] is the record of a CPU.
 //! 2. What a G has: [`task`] is its record, [`job`] its closure and result, [`waiting`] what it
 //!    waits for, [`mod@permit`] an unpark before its park, [`kill`] a request to end, [`unwind`]
-//!    the catch at its root, [`mod@program`] what all Gs of a program share. [`roster`] finds a G
+//!    the catch at its root, [`mod@program`] what all Gs of a program have in common, and
+//!    [`share`] how much of the CPUs that is. [`roster`] finds a G
 //!    by its number, and [`record`] has the links of records that are never freed.
 //!    [`mod@attached`] is what few Gs have: [`scope`] are Gs that borrow, [`members`] how they are
 //!    counted, [`local`] are values of its own. [`pin`] keeps it on a CPU.
@@ -69,6 +70,7 @@ pub(crate) mod ring;
 pub(crate) mod roster;
 pub(crate) mod scope;
 pub(crate) mod service;
+pub(crate) mod share;
 pub(crate) mod spawn;
 pub(crate) mod sys;
 pub(crate) mod system;

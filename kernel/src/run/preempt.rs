@@ -162,6 +162,8 @@ impl Attention {
     pub const ACCOUNT: u32 = 1 << 5;
     /// A system runs that has other Ms than Go, or new Gs wait elsewhere (`system`). For ever.
     pub const SYSTEM: u32 = 1 << 6;
+    /// CPU shares are in force (`share`).
+    pub const SHARES: u32 = 1 << 7;
     /// In [`Slices::at_rest`]: this CPU is not watched, and asks its watchdog when it has found a G.
     pub const WATCHDOG: u32 = 1;
     /// There, too: the deadlock watcher rests, and a tick or a halt wakes it.
@@ -211,6 +213,8 @@ pub fn init(slice_ns: Option<u64>) {
     };
     SLICE_CYCLES.store(cycles, Ordering::Relaxed);
     super::all_slices().for_each(|slices| slices.length.store(cycles, Ordering::Relaxed));
+    let ends = if cycles == NEVER { arch::ns_to_cycles(sched::SLICE_NS) } else { cycles };
+    SCHED.set_share_slice(ends);
 }
 
 /// Has `entry` called by the timer of this CPU at `deadline_ns`: see [`super::timer::Timers::arm`].

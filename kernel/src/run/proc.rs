@@ -120,15 +120,17 @@ impl Last {
     /// Records that a G has left, as an event of its own: something longer precedes the next start,
     /// and is not charged to a G. [`Last::now`] follows.
     #[inline(always)]
-    fn record(self, on: &OnCpu<'_>) {
-        if on.cpu().slices.attention.has(Attention::TRACED | Attention::ACCOUNT) {
+    fn record(self, on: &mut OnCpu<'_>) {
+        const RECORDS: u32 = Attention::TRACED | Attention::ACCOUNT | Attention::SHARES;
+        if on.cpu().slices.attention.has(RECORDS) {
             self.record_slow(on);
         }
         on.cpu().times.end_runs(self.at);
     }
 
     #[cold]
-    fn record_slow(self, on: &OnCpu<'_>) {
+    fn record_slow(self, on: &mut OnCpu<'_>) {
+        SCHED.end_share(on.p(), self.at);
         if hooks::is_traced()
             && let Some(left) = self.start.left_before()
         {
@@ -322,8 +324,8 @@ pub(crate) extern "C" fn abandon_in_fault() -> ! {
 
 /// The end of the longer ways of leaving: sends the wake-up first.
 #[cold]
-fn schedule_after(on: OnCpu<'_>, wake: Wake, last: Last) -> ! {
-    last.record(&on);
+fn schedule_after(mut on: OnCpu<'_>, wake: Wake, last: Last) -> ! {
+    last.record(&mut on);
     send(wake);
     let last = Last::now(on.cpu());
     schedule(on, last)
@@ -350,7 +352,8 @@ fn schedule_slow(mut on: OnCpu<'_>, last: Last) -> ! {
     carry_out(on, next, last)
 }
 
-/// This CPU's P, which knows whether it may lend time, if an urgent G waits.
+/// This CPU's P, which knows whether it may lend time, if an urgent G waits, and has paid for the G
+/// that has left, if one waits in the lane of a program.
 fn may_lend<'a>(on: &'a mut OnCpu<'_>) -> &'a mut P<Task> {
     let (cpu, p) = on.parts();
     if SCHED.has_ranked(p) {
@@ -359,6 +362,7 @@ fn may_lend<'a>(on: &'a mut OnCpu<'_>) -> &'a mut P<Task> {
         let lends =
             if p.has_displaced() { slices.may_lend(now) } else { slices.may_lend_next(now) };
         p.set_lends(lends);
+        SCHED.end_share(p, now);
     }
     p
 }
@@ -426,7 +430,7 @@ fn inherit_slow(on: OnCpu<'_>, g: &'static G<Task>, last: Last) -> ! {
 #[cold]
 fn execute_slow(mut on: OnCpu<'_>, g: &'static G<Task>, mut last: Last, slice: Slice) -> ! {
     if on.cpu().slices.attention.has(Attention::UPKEEP) {
-        last.record(&on);
+        last.record(&mut on);
         no_g();
         (on, _) = upkeep(on);
         if pack::is_always() {
@@ -458,6 +462,9 @@ fn execute_slow(mut on: OnCpu<'_>, g: &'static G<Task>, mut last: Last, slice: S
         cpu.times.count_last_run(last.at);
         g.kernel.account.was_queued(&cpu.times, last.at);
     }
+    if cpu.slices.attention.has(Attention::SHARES) {
+        SCHED.begin_share(p, g, g.kernel.program().lane(), last.at);
+    }
     let start = if slice == Slice::New { last.start } else { last.start.on_same_slice() };
     match cpu.slices.attention.get() & Attention::TRACED {
         0 => {}
@@ -488,7 +495,7 @@ fn searched(on: &mut OnCpu<'_>, g: &G<Task>, wake: Wake, last: Last) -> Last {
 /// There is no G: does the work of a CPU without a G, or halts, until there is one (Go: stopm).
 #[cold]
 fn stop_m(mut on: OnCpu<'_>, mut wake: Wake, last: Last) -> ! {
-    last.record(&on);
+    last.record(&mut on);
     no_g();
     loop {
         send(wake);

@@ -9,6 +9,7 @@
 
 use super::payload::Hook;
 use super::poller::PollDesc;
+use super::share::{Share, ShareError, Shared};
 use super::{GHandle, Link, Record, Registry, door};
 use crate::arch::lock::IrqLock;
 use alloc::string::String;
@@ -16,6 +17,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use sched::ShareLane;
 
 /// Names one run of a program; unique in this boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,6 +90,7 @@ pub struct Instance {
     main: AtomicU64,
     /// A stamp of its Gs when the watcher (`deadlock`) last saw them wait for each other; else 0.
     pub(crate) last_stamp: AtomicU64,
+    shared: Shared,
     run: IrqLock<Run>,
     /// Readied when the end is decided; its supervisor waits for it.
     decided: PollDesc,
@@ -134,6 +137,7 @@ impl Instance {
             is_ending: AtomicBool::new(false),
             main: AtomicU64::new(0),
             last_stamp: AtomicU64::new(0),
+            shared: Shared::new(),
             run: IrqLock::new(run),
             decided: PollDesc::new(),
             older: Link::new(),
@@ -163,8 +167,34 @@ impl Instance {
         })
     }
 
+    /// It gets that share of the CPUs from now on. Before its first G is started; that of a booted
+    /// program that is given none is outside the shares.
+    pub(crate) fn set_share(&self, share: Share) -> Result<(), ShareError> {
+        self.shared.begin(share)
+    }
+
+    /// Its share of the CPUs; `None` for a program outside the shares.
+    pub fn share(&self) -> Option<Share> {
+        self.shared.share()
+    }
+
+    pub(crate) fn lane(&self) -> Option<ShareLane> {
+        self.shared.lane()
+    }
+
+    /// Some of its Gs are left behind, and wait for ever.
+    pub(crate) fn leave_shares(&self) {
+        self.shared.end();
+    }
+
+    /// Its Gs are to end, and should not wait for CPUs.
+    pub(crate) fn hurry(&self) {
+        self.shared.hurry();
+    }
+
     /// Its run is over and no G of it is left.
     pub(crate) fn free(&self) {
+        self.shared.end();
         let mut run = self.run.lock();
         run.outside_wait = None;
         run.phase = Phase::Free;

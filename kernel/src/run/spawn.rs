@@ -136,7 +136,9 @@ fn start_slow(mut on: OnCpu<'_>, g: &'static G<Task>, pin: Option<usize>, priori
     }
     // SAFETY: it was not started yet, so this CPU holds it; and its name lives for ever.
     let (name, site) = unsafe { g.kernel.own_label() };
-    let wake = while_starting(priority, || SCHED.start_asking(p, g, pin, priority));
+    let is_shared = cpu.slices.attention.has(Attention::SHARES);
+    let lane = if is_shared { g.kernel.program().lane() } else { None };
+    let wake = while_starting(priority, || SCHED.start_in_lane(p, g, pin, priority, lane));
     if cpu.slices.attention.has(Attention::TRACED)
         && let Some(site) = site
     {

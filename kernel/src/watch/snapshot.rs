@@ -29,7 +29,7 @@ use core::fmt;
 use core::ops::Range;
 use core::panic::Location;
 use core::sync::atomic::Ordering::Relaxed;
-use sched::{G, Priority, Status};
+use sched::{G, Priority, Share, Status};
 
 /// How many times a G that keeps changing its state is read.
 pub(super) const TRIES: usize = 4;
@@ -53,6 +53,8 @@ pub struct GInfo {
     pub site: Option<&'static Location<'static>>,
     /// Its program.
     pub program: ProgramId,
+    /// The share of the CPUs that its program has; `None` outside the shares (`sched::share`).
+    pub share: Option<Share>,
     /// The CPU that it runs on.
     pub cpu: Option<usize>,
     /// The CPU that it must run on.
@@ -164,6 +166,7 @@ fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInf
         holder: wait.and_then(|_| holder::holder_of(g)),
         site: None,
         program: task.program().id(),
+        share: task.program().share(),
         cpu,
         pin: g.pin(),
         priority: g.priority(),

@@ -51,6 +51,7 @@ mod protection;
 mod scheduling;
 mod scopes;
 mod selftest;
+mod shares;
 mod sharing;
 mod soak;
 mod stacks;

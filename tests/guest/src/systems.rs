@@ -4,6 +4,7 @@
 //! Each drawback is a count, printed as `SYSTEM <what> <number>`.
 
 use crate::check::{self, checks, join_all, wait_until};
+use crate::shares::a_share_is_refused_unless_it_is_promised;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use runnext::go::SpawnError;
@@ -29,6 +30,7 @@ fn main() {
         a_search_reads_more_rings_with_more_blocked_calls_unless_it_is_flat,
         a_sleeper_displaces_a_hog_if_that_is_promised,
         an_urgent_g_runs_at_once_if_that_is_promised,
+        a_share_is_refused_unless_it_is_promised,
         a_hog_that_has_blocked_shares_its_cpu,
         a_lock_that_a_full_stack_has_lost_is_abandoned,
         an_m_is_made_for_each_g_or_used_again,

@@ -48,6 +48,7 @@ mod scopes;
 mod selftest;
 mod serial_input;
 mod shapes;
+mod shares;
 mod shell;
 mod soak;
 mod stress;

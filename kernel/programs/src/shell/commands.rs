@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use core::fmt::Display;
 use core::sync::atomic::Ordering::Relaxed;
 use runnext::prelude::*;
+use runnext::program::Share;
 use runnext::stats::PInfo;
 use runnext::tasks::{self, Killed};
 use runnext::waiting::{Reason, Wait};
@@ -33,8 +34,8 @@ pub fn obey(command: &Command) {
         Command::Ps => ps(),
         Command::Top => super::top::run(),
         Command::Stack(g) => with_number(g, stack),
-        Command::Run { program, words, in_background } => {
-            super::run::run(program, words, *in_background);
+        Command::Run { program, share, words, in_background } => {
+            super::run::run(program, *share, words, *in_background);
         }
         Command::Kill(g) => with_number(g, kill),
         Command::Nice(g, priority) => with_number(g, |g| nice(g, *priority)),
@@ -147,7 +148,7 @@ const EXAMPLES: [(&str, &str); 8] = [
     ("ps", "the numbers in its first column are for `stack 7` and `kill 7`"),
     ("top", "`run hog 60 &` first gives it something to show for a minute"),
     ("sched", "`sched -v` ends with a line for each G, M and P"),
-    ("run", "`run fanout`; `run hog 60 &` and then `top`; `run echo hogs` and Ctrl-C"),
+    ("run", "`run fanout`; `run hog 60 &` and then `top`; `run hog share=300 60 &`: it gets 3/4"),
     ("gomaxprocs", "`gomaxprocs 1`, then `run fanout`: nothing is stolen"),
     ("stack", "`stack shell`: the calls that the shell waits in"),
     ("kill", "`run hog 60 &`, then `kill hog`"),
@@ -175,7 +176,7 @@ fn ps() {
             show!("     \u{2026} {} more \u{2026}", all - MOST);
         }
         let holder = g.holder.map(|holder| format!(" of G {holder}")).unwrap_or_default();
-        let wait = g.wait.map(wait_for).unwrap_or_default() + &holder + &rank(g);
+        let wait = g.wait.map(wait_for).unwrap_or_default() + &holder + &rank(g) + &share(g);
         let cpu = g.cpu.map(|cpu| format!("{cpu}")).unwrap_or_else(|| "-".into());
         let site = g.site.map(|site| format!("{}:{}", in_crate(site.file()), site.line()));
         let site = site.unwrap_or_default();
@@ -191,6 +192,14 @@ fn rank(g: &tasks::GInfo) -> String {
         (Priority::Normal, Priority::Normal) => String::new(),
         (own, rank) if own == rank => format!(" [{own}]"),
         (own, rank) => format!(" [{own}, runs as {rank}]"),
+    }
+}
+
+/// The share of a G's program, if it is not that of most.
+fn share(g: &tasks::GInfo) -> String {
+    match g.share {
+        None | Some(Share::DEFAULT) => String::new(),
+        Some(share) => format!(" [share {share}]"),
     }
 }
 

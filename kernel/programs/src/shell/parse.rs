@@ -9,6 +9,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 use runnext::go::Priority;
+use runnext::program::Share;
 
 /// A command of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub enum Command {
     Run {
         /// Its name.
         program: String,
+        /// Its share of the CPUs.
+        share: Share,
         /// Its arguments.
         words: Vec<String>,
         /// `&`: the shell continues meanwhile.
@@ -103,7 +106,7 @@ pub static COMMANDS: &[Spec] = &[
     spec("top", "", "the Ps, live: load, queue, switches, steals; a key ends it", |_| Ok(Command::Top)),
     spec("sched", "[-v]", "the scheduler in a line, as Go's schedtrace; -v: G, M and P by name", sched),
     spec("trace", "start|stop", "note the scheduler's events from now on, or no longer", trace),
-    spec("run", "<program> [words] [&]", "a program and its arguments; Ctrl-C stops it, & lets it be", run),
+    spec("run", "<program> [share=<n>] [words] [&]", "a program and its arguments; Ctrl-C stops it, & lets it be", run),
     spec("gomaxprocs", "[n]", "how many Ps run Gs, or how many should from now on", gomaxprocs),
     spec("bench", "<name>", "what an operation costs here and now", |w| Ok(Command::Bench(w.need("which one?")?))),
     spec("stack", "<g>", "where the G with this number or name waits, by function", |w| w.g().map(Command::Stack)),
@@ -197,9 +200,10 @@ fn trace(words: &mut Words) -> Result<Command, Complaint> {
 
 fn run(words: &mut Words) -> Result<Command, Complaint> {
     let program = words.need("which program?")?;
+    let share = words.share()?;
     let mut words: Vec<_> = words.words.by_ref().collect();
     let in_background = words.pop_if(|last| last == "&").is_some();
-    Ok(Command::Run { program, words, in_background })
+    Ok(Command::Run { program, share, words, in_background })
 }
 
 fn gomaxprocs(words: &mut Words) -> Result<Command, Complaint> {
@@ -241,6 +245,14 @@ impl Words {
             Ok(number) if number >= least => Ok(Some(number)),
             _ => Err(self.complaint(format!("`{}` is not {wanted}", shorten(&word)))),
         }
+    }
+
+    /// A share, if the next word says one: `share=300`.
+    fn share(&mut self) -> Result<Share, Complaint> {
+        let said = self.words.as_slice().first().and_then(|word| word.strip_prefix("share="));
+        let Some(parsed) = said.map(str::parse) else { return Ok(Share::DEFAULT) };
+        let word = self.next().unwrap_or_default();
+        parsed.map_err(|error| self.complaint(format!("`{}`: {error}", shorten(&word))))
     }
 
     /// A G by its number or its name, as `ps` shows them.
@@ -317,16 +329,23 @@ mod tests {
         assert_eq!(parse("kill gate"), Ok(Some(Command::Kill(Which::Name("gate".into())))));
         let run = |in_background| Command::Run {
             program: "echo".into(),
+            share: Share::DEFAULT,
             words: vec!["a b".into(), "c".into()],
             in_background,
         };
         assert_eq!(parse(" run echo  'a b' c "), Ok(Some(run(false))));
         assert_eq!(parse("run echo 'a b' c &"), Ok(Some(run(true))));
+        let share = Share::new(300).expect("in range");
+        let words = vec!["share=1".into()];
+        let run = Command::Run { program: "hog".into(), share, words, in_background: false };
+        assert_eq!(parse("run hog share=300 share=1"), Ok(Some(run)));
         for spec in COMMANDS {
             let line = match spec.arguments {
                 "<g>" => format!("{} 1", spec.name),
                 "<g> <priority>" => format!("{} 1 urgent", spec.name),
-                "start|stop" | "<name>" | "<program> [words] [&]" => format!("{} start", spec.name),
+                "start|stop" | "<name>" | "<program> [share=<n>] [words] [&]" => {
+                    format!("{} start", spec.name)
+                }
                 _ => spec.name.to_string(),
             };
             assert!(matches!(parse(&line), Ok(Some(_))), "{line}");
@@ -336,6 +355,11 @@ mod tests {
 
     #[test]
     fn bad_input_gets_one_line_with_a_hint() {
+        for bad in ["0", "10001", "-5", "", "x"] {
+            let usage = "usage: run <program> [share=<n>] [words] [&]";
+            let what = format!("`share={bad}`: a share is a number from 1 to 10000; {usage}");
+            assert_eq!(complaint(&format!("run hog share={bad} 60")), what);
+        }
         assert_eq!(complaint("hepl"), "no command `hepl`; did you mean `help`?");
         assert_eq!(complaint("exit"), "no command `exit`; did you mean `poweroff`?");
         assert_eq!(complaint("frobnicate"), "no command `frobnicate`; `help` lists what there is");

@@ -12,11 +12,11 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use runnext::console::{self, InterruptKey};
 use runnext::prelude::*;
-use runnext::program::{self, Ended, Run, StartError};
+use runnext::program::{self, Ended, Run, Share, StartError};
 
 /// Runs the program to its end, and prints how it ended.
-pub fn run(name: &str, words: &[String], in_background: bool) {
-    match program::start(name, words.to_vec()) {
+pub fn run(name: &str, share: Share, words: &[String], in_background: bool) {
+    match program::start_with_share(name, words.to_vec(), share) {
         Ok(run) if in_background => leave(name, run),
         Ok(run) => attend(name, run),
         Err(StartError::Unknown) => unknown("program", name, &programs()),

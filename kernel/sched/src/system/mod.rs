@@ -127,7 +127,9 @@ pub struct Promises {
     pub displaces: bool,
     /// An urgent G that is readied runs at once, and a background G when no other wants the CPU.
     pub priorities: bool,
-    /// A switch takes no lock that all CPUs share.
+    /// Programs have CPU time as their shares say, while one has a share of its own.
+    pub shares: bool,
+    /// A switch takes no lock that all CPUs share; not while shares are in force.
     pub no_shared_lock: bool,
     /// Finding a G costs the same however many calls are blocked.
     pub flat_search: bool,
@@ -142,6 +144,7 @@ impl Promises {
         run_next: true,
         displaces: true,
         priorities: true,
+        shares: true,
         no_shared_lock: true,
         flat_search: true,
     };

@@ -55,6 +55,7 @@ pub(super) const PROMISES: Promises = Promises {
     run_next: false,
     displaces: false,
     priorities: false,
+    shares: false,
     no_shared_lock: false,
     ..Promises::ALL
 };

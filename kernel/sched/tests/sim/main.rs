@@ -4,7 +4,7 @@
 //! shared memory, the machine may switch to another CPU at random (`sched::sim`). Gs
 //! are scripts: they work, spawn, yield, expire, park and ready one another; some are
 //! pinned; in one world of two some are not normal, and their ranks change at any time; in
-//! one of four they are made by the ringful; interrupts come late; the limit changes. After every switch the invariants are checked (`World::check`).
+//! one of two they are of programs whose CPU shares come into force and go again; in one of four they are made by the ringful; interrupts come late; the limit changes. After every switch the invariants are checked (`World::check`).
 //! Everything follows from the seed, which a failure prints; `SEED=<n> cargo test …`
 //! repeats that seed, and `SEEDS=<n>` tries that many instead of [`SEEDS`].
 
@@ -99,10 +99,11 @@ const APPLY: [(&str, &[Planted]); 6] = {
         ("distributed", &[
             NoLookAgain, NoFence, NoInterrupt, PublishFirst, ReadyTwice, LoseBorrower, ForgetHalted,
             ClaimFirst, SkipRingsOfMs, BackgroundUnseen, UrgentUnsent, RaisedUnseen,
+            LaneUnseen,
         ]),
         ("mpn", &[
             NoLookAgain, NoFence, NoInterrupt, PublishFirst, ReadyTwice, LoseBorrower, ForgetHalted,
-            ClaimFirst, KeepIdleBit, BackgroundUnseen, UrgentUnsent, RaisedUnseen,
+            ClaimFirst, KeepIdleBit, BackgroundUnseen, UrgentUnsent, RaisedUnseen, LaneUnseen,
         ]),
     ]
 };

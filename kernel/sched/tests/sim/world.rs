@@ -5,7 +5,10 @@ use corosensei::{Coroutine, Yielder};
 use sched::near::{Cpus, Row, Seat};
 use sched::sim::{self, Planted};
 use sched::system::{self, MRing, Rules, System};
-use sched::{G, Next, Owner, P, PSlot, Priority, RUNQ_CAPACITY, Run, Sched, Slice, Status, Wake};
+use sched::{
+    G, Next, Owner, P, PSlot, Priority, RUNQ_CAPACITY, Run, Sched, Share, ShareLane, Slice, Status,
+    Wake,
+};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -83,6 +86,11 @@ struct World {
     /// Whether a rank counts under this system; a priority may be given under each.
     has_ranks: bool,
     ranking: Cell<bool>,
+    /// In some worlds programs have lanes; that of a program whose share is another, if it is there;
+    /// and the lock that the kernel has for them.
+    lanes: [Option<ShareLane>; 3],
+    other_lane: Cell<Option<ShareLane>>,
+    sharing: Cell<bool>,
     rules: Rules,
     /// The rings of spare Ms, and of Ms that are away with a G in a call.
     spare_rings: RefCell<Vec<Owner<Script>>>,
@@ -165,6 +173,8 @@ pub fn simulate(seed: u64, shape: Shape, planted: Option<Planted>) {
         let _ = sched.set_limit(1);
     }
     let budget = |drawn: usize| shape.gs.unwrap_or(drawn);
+    let is_shared = rng.one_in(2) && system.about().promises.shares;
+    let most = Share::DEFAULT;
     let world = Rc::new(World {
         sched,
         cpus: (0..cpus)
@@ -189,6 +199,13 @@ pub fn simulate(seed: u64, shape: Shape, planted: Option<Planted>) {
         is_ranked: rng.one_in(2),
         has_ranks: system.about().promises.priorities,
         ranking: Cell::new(false),
+        lanes: if is_shared {
+            [sched.add_lane(most), sched.add_lane(most), None]
+        } else {
+            [None; 3]
+        },
+        other_lane: Cell::new(None),
+        sharing: Cell::new(!is_shared),
         rules,
         spare_rings: RefCell::default(),
         away_rings: RefCell::default(),
@@ -368,6 +385,7 @@ impl World {
         let mut decided = None;
         while !self.over.get() {
             p.set_lends(self.random(2) == 0);
+            self.sched.end_share(&mut p, self.now.get());
             match decided.take().unwrap_or_else(|| self.sched.find_runnable(&mut p)) {
                 Next::Run(run) => {
                     self.send(p.index(), run.wake);
@@ -390,6 +408,9 @@ impl World {
     /// Runs `g` until it stops; what comes next, if that is decided with it.
     fn run(&self, p: &mut P<Script>, g: &'static G<Script>) -> Option<Next<Script>> {
         self.step_on(p, g);
+        if self.sched.shares_in_force() {
+            self.sched.begin_share(p, g, self.lane(number(g)), self.now.get());
+        }
         self.mount(p, g);
         loop {
             if self.work(p) {
@@ -419,6 +440,7 @@ impl World {
                 2 => {
                     self.ready_one(p);
                     self.rank_one(p);
+                    self.change_shares();
                 }
                 3 => {
                     self.step_off(g);
@@ -624,6 +646,22 @@ impl World {
         }
     }
 
+    /// A program with a share of its own begins, or ends: shares are in force, or not.
+    fn change_shares(&self) {
+        if self.random(4) == 0 && !self.sharing.replace(true) {
+            match self.other_lane.take() {
+                Some(lane) => self.sched.remove_lane(lane),
+                None => self.other_lane.set(self.sched.add_lane(Share::new(7).expect("in range"))),
+            }
+            self.sharing.set(false);
+        }
+    }
+
+    /// The lane of the program of a G: two have one, and the third is outside of the shares.
+    fn lane(&self, g: u32) -> Option<ShareLane> {
+        self.lanes[g as usize % 3]
+    }
+
     fn priority(&self) -> Priority {
         Priority::ALL[self.random(3)]
     }
@@ -660,7 +698,8 @@ impl World {
         let may_rank = self.is_ranked && !self.ranking.get();
         let priority = if may_rank { self.priority() } else { Priority::Normal };
         let was = self.ranking.replace(self.ranking.get() || priority != Priority::Normal);
-        let wake = self.sched.start_asking(p, g, pin, priority);
+        let lane = if self.sched.shares_in_force() { self.lane(self.made.get()) } else { None };
+        let wake = self.sched.start_in_lane(p, g, pin, priority, lane);
         self.ranking.set(was);
         wake
     }

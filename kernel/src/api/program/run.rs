@@ -14,6 +14,7 @@ use crate::fail::{self, Left, deadlock, end};
 use crate::run::door::GHandle;
 use crate::run::error::JoinError;
 use crate::run::program::{Ended, Instance, ProgramId};
+use crate::run::share::{Share, ShareError};
 use crate::run::time::{Duration, Instant, sleep};
 use crate::run::unwind;
 use crate::run::waiting::{Reason, Wait};
@@ -42,16 +43,38 @@ const PAUSE: u32 = 4;
 /// # Ok::<(), runnext::program::StartError>(())
 /// ```
 pub fn start(name: &str, args: Vec<String>) -> Result<Run, StartError> {
-    let program =
-        *all().iter().find(|program| program.name() == name).ok_or(StartError::Unknown)?;
-    start_program(program, args)
+    start_with_share(name, args, Share::DEFAULT)
 }
 
-/// As [`start`], for a program that need not be in the image's list.
-pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, StartError> {
+/// As [`start`], with another share of the CPUs than 100: of two programs that always have Gs to run,
+/// one with 300 and one with 100, the first gets three times the CPU time of the second, whatever
+/// their Gs are and do. `sched::share` says what is promised.
+///
+/// ```no_run
+/// use runnext::program::{Share, start, start_with_share};
+/// let much = start_with_share("hog", Vec::new(), Share::new(300).unwrap())?;
+/// let less = start("hog", Vec::new())?;
+/// # Ok::<(), runnext::program::StartError>(())
+/// ```
+///
+/// # Errors
+/// As [`start`]; and [`StartError::Share`] if the program cannot get that share.
+pub fn start_with_share(name: &str, args: Vec<String>, share: Share) -> Result<Run, StartError> {
+    let program =
+        *all().iter().find(|program| program.name() == name).ok_or(StartError::Unknown)?;
+    start_program(program, args, share)
+}
+
+/// As [`start_with_share`], for a program that need not be in the image's list.
+pub(super) fn start_program(
+    program: Program,
+    args: Vec<String>,
+    share: Share,
+) -> Result<Run, StartError> {
     let args = keep_args(args).ok_or(SpawnError::NoMemory)?;
     let instance = Instance::take(program.name(), args).ok_or(SpawnError::NoMemory)?;
     let id = instance.id();
+    instance.set_share(share).inspect_err(|_| instance.free())?;
     let over = Shared::try_new(Over(IrqLock::new((None, None)))).map_err(|_| SpawnError::NoMemory);
     let over = over.and_then(|over| {
         let told = over.clone();
@@ -87,6 +110,7 @@ fn supervise(instance: &'static Instance, over: &Over) {
     if how == Ended::Deadlock {
         deadlock::log_report(instance);
     }
+    instance.hurry();
     let mut is_empty = end_all(instance);
     if is_empty && let Some(hook) = instance.set_hook(None) {
         // What it owns is the program's: so it is dropped by a G of it.
@@ -97,6 +121,7 @@ fn supervise(instance: &'static Instance, over: &Over) {
     if is_empty {
         instance.free();
     } else {
+        instance.leave_shares();
         ::log::warn!("{}: some Gs do not end; they are left behind", instance.name());
     }
 }
@@ -224,6 +249,13 @@ text_enum! {
     pub error StartError {
         Unknown => "no program of this name in this image",
         Spawn(error: SpawnError) => "{error}",
+        Share(error: ShareError) => "{error}",
+    }
+}
+
+impl From<ShareError> for StartError {
+    fn from(error: ShareError) -> Self {
+        StartError::Share(error)
     }
 }
 
@@ -239,7 +271,8 @@ mod tests {
     use crate::prelude::*;
 
     fn run(main: fn()) -> Ended {
-        let run = start_program(Program::new("test", main), Vec::new()).expect("memory");
+        let run =
+            start_program(Program::new("test", main), Vec::new(), Share::DEFAULT).expect("memory");
         assert!(run.id() > ProgramId::BOOT);
         run.wait()
     }
@@ -254,7 +287,7 @@ mod tests {
     fn a_program_that_is_stopped_is_over() {
         static GATE: sync::Semaphore = sync::Semaphore::new(0);
         let waits = Program::new("waits", || GATE.acquire(1));
-        let run = start_program(waits, Vec::new()).expect("memory");
+        let run = start_program(waits, Vec::new(), Share::DEFAULT).expect("memory");
         assert_eq!(run.ended(), None);
         run.stop();
         run.stop();
@@ -279,7 +312,7 @@ mod tests {
     fn a_wait_with_a_limit_ends() {
         static GATE: sync::Semaphore = sync::Semaphore::new(0);
         let waits = Program::new("waits", || GATE.acquire(1));
-        let run = start_program(waits, Vec::new()).expect("memory");
+        let run = start_program(waits, Vec::new(), Share::DEFAULT).expect("memory");
         assert_eq!(run.wait_until(Duration::from_millis(1)), None);
         GATE.release(1);
         assert_eq!(run.wait(), Ended::Code(0));

@@ -9,6 +9,7 @@
 use super::Program;
 use super::run::start_program;
 use crate::run::program::Ended;
+use crate::run::share::Share;
 use crate::run::time::Duration;
 use crate::{args, exit, println};
 use alloc::format;
@@ -94,7 +95,8 @@ fn read(args: &[String]) -> (Duration, Vec<&str>) {
 
 /// Runs one test to its end, or stops it: when this returns, no G of it is left.
 fn outcome(test: &Program, limit: Duration) -> Result<(), String> {
-    let run = start_program(*test, Vec::new()).map_err(|error| error.to_string())?;
+    let run =
+        start_program(*test, Vec::new(), Share::DEFAULT).map_err(|error| error.to_string())?;
     match run.wait_until(limit) {
         Some(Ended::Code(0)) => Ok(()),
         Some(how) => Err(how.to_string()),
