@@ -132,7 +132,7 @@ pub const MARK: &str = "    \u{2713} ";
 /// And for what does not.
 pub const FAILED_MARK: &str = "    \u{2717}";
 /// How many scenes there are.
-pub const SCENES: usize = 16;
+pub const SCENES: usize = 17;
 
 /// The first words of an exception's report and of a kernel panic's.
 pub const FATAL: &str = "fatal exception on CPU ";

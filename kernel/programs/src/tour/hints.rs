@@ -30,6 +30,7 @@ static HINTS: &[Hint] = &[
     Hint { title: "Channels", read: "kernel/src/api/chan/mod.rs", run: "run pipeline" },
     Hint { title: "Select", read: "kernel/src/api/select/mod.rs", run: "run primes" },
     Hint { title: "Mutex", read: "kernel/src/wait/mutex.rs", run: "bench mutex" },
+    Hint { title: "Priorities", read: "kernel/src/run/priority.rs", run: "nice main background" },
     Hint { title: "Panic", read: "kernel/src/run/unwind.rs", run: "dmesg 30" },
     Hint { title: "GOMAXPROCS", read: "kernel/sched/src/proc.rs", run: "gomaxprocs 1" },
     Hint { title: "Deadlock", read: "kernel/src/fail/deadlock.rs", run: "run deadlock" },

@@ -12,6 +12,7 @@
 //! [shell](crate::shell) follows. Without a terminal it runs through.
 
 mod hints;
+mod inversion;
 mod scenes;
 mod stage;
 

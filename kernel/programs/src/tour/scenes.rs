@@ -5,6 +5,7 @@
 //! opposite of what it does not.
 
 use super::Scene;
+use super::inversion::inversion;
 use super::stage::{Hogs, Stage, comes, counters, counts, go_on, join_all, total};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -33,6 +34,7 @@ pub static ALL: &[Scene] = &[
     Scene { title: "Channels", look: "a pipeline: every value arrives once, in order", play: channels },
     Scene { title: "Select", look: "two channels that are always ready: both get their share", play: select_is_fair },
     Scene { title: "Mutex", look: "Gs on all Ps want one lock, and yield while they have it", play: mutex },
+    Scene { title: "Priorities", look: "an urgent G wants what a background G has, while normal Gs run", play: inversion },
     Scene { title: "Panic", look: "a G panics, and the kernel says where: destructors run, the join knows", play: panic_is_caught },
     Scene { title: "GOMAXPROCS", look: "the number of Ps changes while Gs run", play: gomaxprocs_changes },
     Scene { title: "Deadlock", look: "two Gs of a program take two locks in two orders; the kernel notices", play: deadlock },
