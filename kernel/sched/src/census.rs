@@ -53,7 +53,7 @@ impl<K: Sync + 'static> Sched<K> {
         for rank in [Priority::Urgent, Priority::Background] {
             self.global.ranked(rank).take(MAX_WALK).for_each(|g| f(g, QueueName::Lane(rank)));
         }
-        self.global.shared().take(MAX_WALK).for_each(|(g, lane)| f(g, Place::Shared(lane)));
+        self.global.shared().take(MAX_WALK).for_each(|(g, lane)| f(g, QueueName::Shared(lane)));
         for (index, slot) in self.slots.iter().enumerate() {
             walk(slot.inbox.newest.load(Relaxed), MAX_WALK, |g| f(g, QueueName::Inbox(index)));
             slot.runq.iter().for_each(|g| f(g, QueueName::Ring(index)));

@@ -5,7 +5,7 @@ mod common;
 
 use common::{exit, find, g, machine, park};
 use sched::{
-    G, Kept, Next, P, Place, Priority, Sched, Share, ShareLane, Slice, Status, Unrotated, Wake,
+    G, Kept, Next, P, Priority, QueueName, Sched, Share, ShareLane, Slice, Status, Unrotated, Wake,
 };
 use std::collections::BTreeMap;
 
@@ -90,7 +90,7 @@ impl Machine {
         self.used.iter_mut().map(|used| core::mem::take(used) / SLICE).collect()
     }
 
-    fn places(&self) -> BTreeMap<Place, usize> {
+    fn places(&self) -> BTreeMap<QueueName, usize> {
         let mut all = BTreeMap::new();
         self.sched.census(&mut |_, place| *all.entry(place).or_default() += 1);
         self.ps.iter().for_each(|p| p.census(&mut |_, at| *all.entry(at).or_default() += 1));
@@ -98,8 +98,8 @@ impl Machine {
     }
 }
 
-fn lane_of(machine: &Machine, program: usize) -> Place {
-    Place::Shared(ShareLane::number(machine.lanes[program]))
+fn lane_of(machine: &Machine, program: usize) -> QueueName {
+    QueueName::Shared(ShareLane::number(machine.lanes[program]))
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn shares_are_in_force_while_one_program_has_another_than_most() {
     assert!(!m.sched.shares_in_force());
     for slice in 0..3 {
         m.slice(0);
-        assert_eq!(m.places(), BTreeMap::from([(Place::Global, 1)]), "{slice}: as any hog");
+        assert_eq!(m.places(), BTreeMap::from([(QueueName::Global, 1)]), "{slice}: as any hog");
     }
     assert_eq!(m.runs[0].and_then(G::lane), None);
 }
@@ -320,7 +320,7 @@ fn a_g_of_before_has_its_lane_when_it_has_run() {
     let _ = m.sched.start(&mut m.ps[0], old, None);
     m.lanes.push(m.sched.add_lane(Share::new(7).expect("in range")));
     m.used.push(0);
-    assert_eq!(m.places(), BTreeMap::from([(Place::Ring(0), 1)]));
+    assert_eq!(m.places(), BTreeMap::from([(QueueName::Ring(0), 1)]));
     m.find(0);
     m.start(1, 1);
     m.slice(0);
