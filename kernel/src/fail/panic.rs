@@ -248,7 +248,8 @@ mod handler {
             }
             let _ = write!(message, "{}", info.message());
         });
-        let mut why = told.by_hook(message.text.into(), location);
+        let Some(panic) = Panic::try_new(message.text) else { fail::fail_without_memory() };
+        let mut why = told.by_hook(panic, location);
         // A failed allocation: `alloc` panics in this file for nothing else. The message would not
         // do: a program may use the same words.
         if location.is_some_and(|at| at.file().ends_with("library/alloc/src/alloc.rs"))
@@ -257,6 +258,10 @@ mod handler {
             why = unwind::begin_above(why);
         }
         raise(why)
+    }
+
+    fn panicked(message: Message) -> JoinError {
+        Panic::try_new(message.text).map_or(JoinError::NoMemory, JoinError::Panicked)
     }
 
     /// A panic begins. Returns if the G can unwind.
@@ -286,7 +291,7 @@ mod handler {
         // A message that panics as it is printed is not printed again.
         if which == WhichPanic::InLastReport {
             let _ = message.write_str("while its panic was printed");
-            fail::fail(JoinError::Panicked(message.text.into()))
+            fail::fail(panicked(message))
         }
         run::report_last_panic(|| {
             let _ = write!(message, "while it panicked: {said}");
@@ -294,6 +299,6 @@ mod handler {
                 ::log::error!("{g} panicked at {location}, {}", message.text);
             }
         });
-        fail::fail(JoinError::Panicked(message.text.into()))
+        fail::fail(panicked(message))
     }
 }

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt;
 use core::panic::Location;
@@ -17,8 +18,10 @@ use core::panic::Location;
 /// let thrown = catch(|| panic_any(7_u32)).unwrap_err();
 /// assert_eq!(thrown.downcast::<u32>(), Ok(7));
 /// ```
-pub struct Panic(Repr);
+pub struct Panic(Box<[Repr; 1]>);
 
+/// In one word of a [`Panic`], so that results of Gs and of calls are small; in an array, as a `Vec`
+/// can be asked for memory that may be missing.
 enum Repr {
     Message(String),
     Value(Value),
@@ -32,10 +35,22 @@ struct Value(Box<dyn Any + Send>);
 unsafe impl Sync for Value {}
 
 impl Panic {
+    /// The panic with that message; `None` if there is no memory for it.
+    pub(crate) fn try_new(message: String) -> Option<Self> {
+        let mut one = Vec::new();
+        one.try_reserve_exact(1).ok()?;
+        one.push(Repr::Message(message));
+        one.into_boxed_slice().try_into().ok().map(Panic)
+    }
+
+    fn repr(&self) -> &Repr {
+        &self.0[0]
+    }
+
     /// The message of a `panic!`, or the value itself if it is a text.
     #[must_use]
     pub fn message(&self) -> &str {
-        match &self.0 {
+        match self.repr() {
             Repr::Message(message) => message,
             Repr::Value(Value(value)) => value.downcast_ref::<&str>().unwrap_or(&NO_TEXT),
         }
@@ -44,7 +59,7 @@ impl Panic {
     /// Whether it carries a value of that type; the message of a `panic!` is a `String`.
     #[must_use]
     pub fn is<T: Any>(&self) -> bool {
-        match &self.0 {
+        match self.repr() {
             Repr::Message(message) => (message as &dyn Any).is::<T>(),
             Repr::Value(Value(value)) => value.is::<T>(),
         }
@@ -62,7 +77,8 @@ impl Panic {
     /// What it carries, as a panic of std does.
     #[must_use]
     pub fn into_payload(self) -> Box<dyn Any + Send> {
-        match self.0 {
+        let [repr] = *self.0;
+        match repr {
             Repr::Message(message) => Box::new(message),
             Repr::Value(Value(value)) => value,
         }
@@ -70,7 +86,7 @@ impl Panic {
 
     /// The same, where it is.
     pub(crate) fn payload(&mut self) -> &mut (dyn Any + Send) {
-        match &mut self.0 {
+        match &mut self.0[0] {
             Repr::Message(message) => message,
             Repr::Value(Value(value)) => &mut **value,
         }
@@ -82,7 +98,7 @@ const NO_TEXT: &str = "Box<dyn Any>";
 
 impl From<String> for Panic {
     fn from(message: String) -> Self {
-        Panic(Repr::Message(message))
+        Panic(Box::new([Repr::Message(message)]))
     }
 }
 
@@ -96,7 +112,7 @@ impl From<Box<dyn Any + Send>> for Panic {
     fn from(value: Box<dyn Any + Send>) -> Self {
         match value.downcast::<String>() {
             Ok(message) => (*message).into(),
-            Err(value) => Panic(Repr::Value(Value(value))),
+            Err(value) => Panic(Box::new([Repr::Value(Value(value))])),
         }
     }
 }
@@ -200,8 +216,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_no_larger_than_its_text() {
+    fn a_reason_takes_two_words() {
         use crate::run::error::JoinError;
-        assert_eq!(size_of::<Result<(), JoinError>>(), size_of::<String>());
+        assert_eq!(size_of::<Result<(), JoinError>>(), 2 * size_of::<usize>());
     }
 }
