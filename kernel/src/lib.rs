@@ -183,6 +183,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     fail::end::NOTE.call_once(|| chaos::note);
     chaos::begin(options.chaos); //             from here on, if at all
     watchdog::begin(options.stuck); //          CPUs watch each other
+    arch::sections::count(); //                 with interrupts off, where that is measured
     banner::show(options, firmware); //         the machine in a dozen lines
     start_program(options);
     trace::begin_draining(); //                 the service Gs that observe it, if requested

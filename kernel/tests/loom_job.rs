@@ -194,3 +194,21 @@ fn a_joiner_that_selects_is_woken_and_leaves_the_outcome() {
         });
     }
 }
+
+/// In time, too late, or in the middle of the end.
+#[test]
+fn an_urgent_joiner_lends_its_rank_while_it_waits_and_no_longer() {
+    for deadline in [None, Some(1)] {
+        model(move || {
+            let (work, joiner) = six(&Arc::new(()));
+            let worker = thread::spawn(move || work.run());
+            run::door::be_urgent(1 << 6);
+            match deadline {
+                None => assert_eq!(joiner.join().0, 42),
+                Some(at) => drop(joiner.join_by(at)),
+            }
+            assert!(!run::door::is_lent());
+            worker.join().unwrap();
+        });
+    }
+}

@@ -18,8 +18,9 @@ pub mod wait;
 mod waitgroup;
 
 use core::time::Duration;
-use loom::{cell::UnsafeCell, sync::Arc, sync::atomic::Ordering::Relaxed, thread};
-use run::door::{large_model, model_with_clock};
+use loom::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use loom::{cell::UnsafeCell, sync::Arc, thread};
+use run::door::{self, large_model, large_model_with_clock, model_with_clock};
 use wait::held::{self, OWNER};
 use wait::limit::Context;
 use wait::mutex::{self, Mutex};
@@ -94,6 +95,50 @@ fn barging_keeps_one_inside_and_wakes_all() {
 #[test]
 fn handing_over_keeps_one_inside_and_wakes_all() {
     three_lock(IMPATIENT);
+}
+
+/// An urgent G waits while another takes the lock, which holds it until it has the rank, or the
+/// urgent G was first.
+fn one_is_urgent(step_ns: u64) {
+    large_model_with_clock(step_ns, || {
+        let lock = Arc::new(Mutex::new(Watched::new()));
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let held = lock.lock_by(None).expect("no limit");
+        let urgent = {
+            let (lock, has_ended) = (lock.clone(), has_ended.clone());
+            thread::spawn(move || {
+                door::be_urgent(0);
+                lock.lock_by(None).expect("no limit").add();
+                assert!(!door::is_lent(), "its wait is over");
+                has_ended.store(true, SeqCst);
+                door::tell_lent();
+            })
+        };
+        let other = {
+            let lock = lock.clone();
+            thread::spawn(move || {
+                let held = lock.lock_by(None).expect("no limit");
+                door::wait_until_lent(|| has_ended.load(SeqCst));
+                held.add();
+            })
+        };
+        held.add();
+        drop(held);
+        urgent.join().unwrap();
+        other.join().unwrap();
+        assert_eq!(lock.try_lock().expect("free").get(), 3);
+        assert!(!door::is_lent());
+    });
+}
+
+#[test]
+fn an_urgent_waiter_lends_its_rank_to_whichever_barges() {
+    one_is_urgent(PATIENT);
+}
+
+#[test]
+fn an_urgent_waiter_lends_its_rank_to_whichever_is_granted_the_lock() {
+    one_is_urgent(IMPATIENT);
 }
 
 /// One waits for ever, one gives up at once, whoever is nudged or granted.

@@ -9,6 +9,7 @@ pub use crate::mem::{PAGE_SIZE, Stats as MemoryStats, stats as memory};
 pub use crate::run::near::{Distance, distance};
 pub use crate::run::packing::pack_parked;
 pub use crate::run::slices_begun as slices;
+pub use crate::watch::irqs_off::{IrqsOff, longest_irqs_off};
 
 /// Walks all page tables and counts the kinds of entries.
 pub fn page_tables() -> Audit {

@@ -79,6 +79,7 @@ pub use x86_64::irq::flag as irq;
 pub use x86_64::irq::ioapic::{RouteError, mask as mask_isa};
 pub use x86_64::irq::nmi::{ask, has_stopped_others, sample, stop_others, stopped_at, was_sampled};
 pub use x86_64::irq::preempt::{can_leave, leave as leave_interrupted};
+pub use x86_64::irq::sections;
 pub use x86_64::irq::shootdown::shootdown;
 #[cfg(test)]
 pub use x86_64::irq::trap::trap_return;

@@ -26,7 +26,7 @@ pub use host::*;
 #[cfg(target_os = "none")]
 pub use super::kill::{check_kill, die, is_killed, was_killed};
 #[cfg(target_os = "none")]
-pub use super::priority::{is_urgent, passed_on, stop_lending};
+pub use super::priority::{is_urgent, passed_on, stop_lending, taken_over};
 #[cfg(target_os = "none")]
 pub use super::{
     GHandle, attached, begin_park, begin_wait, call, cancel_park, created_and_ended, current_id,

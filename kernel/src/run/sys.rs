@@ -5,7 +5,7 @@
 pub(crate) use super::door::{
     GHandle, Reason, Wait, begin_park, begin_wait, cancel_park, die, end_limit, is_gone, is_killed,
     is_urgent, look_for_cycle, may_spin, me, now_ns, park, park_unlock, park_until, passed_on,
-    ready, ready_from, stop_lending, this,
+    ready, ready_from, stop_lending, taken_over, this,
 };
 pub(crate) use super::error::JoinError;
 pub(crate) use crate::arch::lock::IrqLock;

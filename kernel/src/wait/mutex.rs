@@ -68,13 +68,13 @@ use super::poison::{LockError, LockResult, check, lock_type, taken, with_guard};
 use super::queue::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use crate::run::door::might_park;
 use crate::run::sys::{
-    AtomicU64, PAUSES, Reason, TRIES, const_fn, is_urgent, may_spin, me, now_ns, passed_on,
-    probe_stack, relax, stop_lending,
+    AtomicU64, PAUSES, Reason, TRIES, const_fn, fence, is_urgent, may_spin, me, now_ns, passed_on,
+    probe_stack, relax, stop_lending, taken_over,
 };
 use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 const QUEUED: u64 = 1;
 const POISONED: u64 = 2;
@@ -283,7 +283,11 @@ impl Lock {
         let locked = self.queue.lock();
         match self.barge_or_wait(mine, |word| begins_to_wait(word, calls)) {
             Err(LockError::Held) => {}
-            done => return done,
+            done => {
+                drop(locked);
+                self.lent_to_owner();
+                return done;
+            }
         }
         let is_own = deadline_ns.is_none() && is_mine(self.word.load(Relaxed) & OWNER);
         let place = place(since_ns, deadline_ns);
@@ -292,8 +296,12 @@ impl Lock {
         let if_killed = IfUnwound(|| {
             self.tell_if_empty(&self.queue.lock());
             stop_lending();
+            self.lent_to_owner();
         });
-        let begun = || watch_wait(is_own, || self.word.load(Relaxed) & OWNER);
+        let begun = || {
+            self.lent_to_owner();
+            watch_wait(is_own, || self.word.load(Relaxed) & OWNER);
+        };
         let mut tried = Err(LockError::Held);
         let waited = locked.wait_watching(place, Some(begun), |()| {
             // (3) by a G that was nudged, or readied because the owner is gone.
@@ -304,12 +312,14 @@ impl Lock {
         core::mem::forget(if_killed);
         let (Waited::Took(locked) | Waited::TimedOut(locked, _)) = waited else {
             stop_lending();
+            self.lent_to_owner();
             return self.poisoned();
         };
         // If it was nudged in vain, it has set CALLS at its last try: nothing to pass on.
         self.tell_if_empty(&locked);
         drop(locked);
         stop_lending();
+        self.lent_to_owner();
         tried
     }
 
@@ -343,6 +353,7 @@ impl Lock {
                 let taken = word | me() | called(word, mine);
                 // Acquire pairs with the Release of the G that freed the lock.
                 if self.word.compare_exchange(word, taken, Acquire, Relaxed).is_ok() {
+                    self.lent_to_owner();
                     return Ok(check((), word & POISONED != 0));
                 }
             } else if word & HUNGRY != 0 {
@@ -438,6 +449,23 @@ impl Lock {
         };
         locked.ready_if(next);
         self.passed_on(first.map_or(0, |first| first.me));
+    }
+
+    /// What waiters lend at this lock is lent to the G that has it, whichever had it when they began to
+    /// wait (`run::priority`). If it is free, a waiter is on its way, and comes here.
+    fn lent_to_owner(&self) {
+        loop {
+            let owner = self.word.load(Relaxed) & OWNER;
+            let queue = core::ptr::from_ref(&self.queue).addr();
+            if owner == 0 || is_abandoned(owner) || !taken_over(queue, owner) {
+                return;
+            }
+            // Lent, and read again: pairs with the unlock, which stores the owner, and looks for loans.
+            fence(SeqCst);
+            if self.word.load(Relaxed) & OWNER == owner {
+                return;
+            }
+        }
     }
 
     /// What waiters have lent to this G, which has freed the lock, is lent to the next: that has the

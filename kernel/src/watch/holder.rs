@@ -142,18 +142,39 @@ pub fn lend_rank() {
     }
     let Some(mut g) = running() else { return };
     for _ in 0..CHAIN {
-        let Some((seen, next)) = blocker(g) else { return };
+        let Some((seen, next)) = blocker_or_none(g) else { return };
         let object = Wait::unpack(seen.waiting).object;
-        if ptr::eq(g, next) || !priority::lend(&seen.handle, &next.handle(), object) {
+        let holder = next.map(G::handle);
+        if next.is_some_and(|next| ptr::eq(g, next))
+            || !priority::lend(&seen.handle, holder.as_ref(), object)
+        {
             return;
         }
-        // Stored, and read again: pairs with the unlock, which stores the owner, and looks for loans.
+        // Stored, and read again: pairs with the unlock, which stores the owner, and looks for loans,
+        // and with the G that takes a free lock, and looks for loans.
         fence(SeqCst);
-        match blocker(g) {
-            Some((now, same)) if now.stamp() == seen.stamp() && ptr::eq(next, same) => g = next,
-            _ => priority::take_back(&seen.handle), // and once more
+        let now = blocker_or_none(g);
+        let is_same = |(now, other): &(Seen, Option<&'static G<Task>>)| {
+            now.stamp() == seen.stamp() && other.map(ptr::from_ref) == next.map(ptr::from_ref)
+        };
+        match next {
+            _ if !now.as_ref().is_some_and(is_same) => priority::take_back(&seen.handle), // once more
+            Some(next) => g = next,
+            None => return,
         }
     }
+}
+
+/// As [`blocker`]; with a wait and no G if `g` waits for a mutex that is free, which another G is
+/// about to take.
+fn blocker_or_none(g: &'static G<Task>) -> Option<(Seen, Option<&'static G<Task>>)> {
+    let of_free = || {
+        owner_for(g).filter(|(seen, owner)| {
+            *owner == 0 && Wait::unpack(seen.waiting).reason == Reason::MutexLock
+        })
+    };
+    let free = || of_free().map(|(seen, _)| (seen, None));
+    blocker(g).map(|(seen, next)| (seen, Some(next))).or_else(free)
 }
 
 /// The number of the G that holds the lock that `g` waits for.

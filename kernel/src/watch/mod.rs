@@ -8,6 +8,7 @@
 pub(crate) mod backtrace;
 pub(crate) mod calls;
 pub(crate) mod holder;
+pub(crate) mod irqs_off;
 pub mod schedtrace;
 pub(crate) mod snapshot;
 pub(crate) mod symbols;

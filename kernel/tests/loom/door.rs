@@ -12,13 +12,17 @@ use crate::run::sys::IrqLock;
 use crate::run::told::note;
 pub(crate) use crate::run::waiting::deadline_after;
 pub use crate::run::waiting::{Reason, Wait};
-use loom::sync::Notify;
-use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use crate::wait::held;
+use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*, fence};
+use loom::sync::{Mutex, Notify};
 use std::cell::Cell;
 use std::sync::Arc;
 
 /// Locks are loom's own here.
 pub fn might_park() {}
+
+/// In place of a name: the lock is free.
+const FREE: u64 = 1;
 
 const RUNNING: usize = 0;
 const PARKING: usize = 1;
@@ -48,6 +52,12 @@ loom::thread_local! {
 
 loom::lazy_static! {
     static ref GONE: AtomicUsize = AtomicUsize::new(0);
+    // The holder to which the urgent G of the model lends its rank; FREE if the lock has none, 0 if
+    // it lends none.
+    static ref LENT_TO: Mutex<u64> = Mutex::new(0);
+    // Whether it lends it, as `COUNT` of `run::priority`.
+    static ref IS_LENT: AtomicBool = AtomicBool::new(false);
+    static ref CHANGES: Notify = Notify::new();
 }
 
 std::thread_local! {
@@ -56,6 +66,10 @@ std::thread_local! {
     static NAMES: Cell<u64> = const { Cell::new(0) };
     // Whether somebody goes in this model; where not, nobody need ask.
     static MORTAL: Cell<bool> = const { Cell::new(false) };
+    // The urgent G, what it waits for, and which G it joins.
+    static URGENT: Cell<u64> = const { Cell::new(0) };
+    static WAIT: Cell<Wait> = const { Cell::new(Wait::new(Reason::Park, 0)) };
+    static JOINED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Preemptions in one run of a model, at most: three threads have too many ways
@@ -70,8 +84,13 @@ pub fn model(model: impl Fn() + Sync + Send + 'static) {
 /// The same with one preemption less, unless `RUNNEXT_TEST` is `full`: for a model that takes
 /// more time than all others of its file.
 pub fn large_model(model: impl Fn() + Sync + Send + 'static) {
+    large_model_with_clock(0, model);
+}
+
+/// As [`large_model`] and [`model_with_clock`].
+pub fn large_model_with_clock(step_ns: u64, model: impl Fn() + Sync + Send + 'static) {
     let is_full = std::env::var("RUNNEXT_TEST").is_ok_and(|effort| effort == "full");
-    check(if is_full { PREEMPTIONS } else { PREEMPTIONS - 1 }, 0, model);
+    check(if is_full { PREEMPTIONS } else { PREEMPTIONS - 1 }, step_ns, model);
 }
 
 /// Checks a model in which each look at the clock finds it `step_ns` later.
@@ -86,6 +105,7 @@ fn check(preemptions: usize, step_ns: u64, model: impl Fn() + Sync + Send + 'sta
         NOW_STEP.set((1, step_ns));
         NAMES.set(0);
         MORTAL.set(false);
+        URGENT.set(0);
         model();
     });
 }
@@ -129,16 +149,109 @@ pub fn abandon_locks(
     }
 }
 
-pub fn look_for_cycle(_: bool) {}
-
-/// Threads have no ranks.
-pub fn is_urgent() -> bool {
-    false
+/// As `watch::holder::lend_rank`, for the one G that has a rank to lend.
+pub fn look_for_cycle(_: bool) {
+    while is_urgent() {
+        let holder = holder();
+        if holder == me() {
+            return;
+        }
+        lend_to(&mut LENT_TO.lock().unwrap(), holder);
+        fence(SeqCst);
+        if self::holder() == holder {
+            return;
+        }
+        stop_lending();
+    }
 }
 
-pub fn passed_on(_: usize, _: u64) {}
+/// The G that the urgent one waits for, or FREE; itself if it waits for none.
+fn holder() -> u64 {
+    let Wait { reason, object, .. } = WAIT.get();
+    match reason {
+        Reason::Join => JOINED.get(),
+        Reason::MutexLock => {
+            let word = (object - held::WORD_BEFORE_QUEUE) as *const AtomicU64;
+            // SAFETY: the urgent G waits for that lock, so it is there.
+            match held::owner_in(reason, unsafe { &*word }.load(Relaxed)) {
+                0 => FREE,
+                owner => owner,
+            }
+        }
+        _ => me(),
+    }
+}
 
-pub fn stop_lending() {}
+fn lend_to(lent_to: &mut u64, holder: u64) {
+    *lent_to = holder;
+    IS_LENT.store(holder != 0, SeqCst);
+    CHANGES.notify();
+}
+
+/// The calling G is the one of the model that is urgent; `joins`: the G that it joins, if it does.
+pub fn be_urgent(joins: u64) {
+    URGENT.set(me());
+    JOINED.set(joins);
+}
+
+/// Waits until the urgent G lends its rank to the calling one, or `has_ended`, after which it calls
+/// [`tell_lent`].
+pub fn wait_until_lent(has_ended: impl Fn() -> bool) {
+    while *LENT_TO.lock().unwrap() != me() && !has_ended() {
+        CHANGES.wait();
+    }
+}
+
+pub fn tell_lent() {
+    CHANGES.notify();
+}
+
+/// Whether the urgent G lends its rank.
+pub fn is_lent() -> bool {
+    *LENT_TO.lock().unwrap() != 0
+}
+
+pub fn is_urgent() -> bool {
+    URGENT.get() == me()
+}
+
+/// As in `run::priority`, for one loan.
+pub fn passed_on(object: usize, name: u64) {
+    if URGENT.get() == 0 {
+        return;
+    }
+    // On the machine changing the lock's word was one.
+    fence(SeqCst);
+    if IS_LENT.load(SeqCst) {
+        let mut lent_to = LENT_TO.lock().unwrap();
+        if *lent_to == me() && WAIT.get().object == object {
+            lend_to(&mut lent_to, if [0, URGENT.get()].contains(&name) { FREE } else { name });
+        }
+    }
+}
+
+pub fn taken_over(object: usize, name: u64) -> bool {
+    if URGENT.get() == 0 {
+        return false;
+    }
+    // As above: taking the lock.
+    fence(SeqCst);
+    let is_lent = IS_LENT.load(SeqCst);
+    if is_lent {
+        let mut lent_to = LENT_TO.lock().unwrap();
+        let is_other = *lent_to != name && name != URGENT.get();
+        if *lent_to != 0 && is_other && WAIT.get().object == object {
+            lend_to(&mut lent_to, name);
+        }
+    }
+    is_lent
+}
+
+pub fn stop_lending() {
+    if is_urgent() && IS_LENT.load(SeqCst) {
+        lend_to(&mut LENT_TO.lock().unwrap(), 0);
+    }
+}
 
 pub fn now_ns() -> u64 {
     let (now, step) = NOW_STEP.get();
@@ -155,7 +268,10 @@ pub fn this() -> GHandle {
 }
 
 #[track_caller]
-pub fn begin_park(_: Wait) -> GHandle {
+pub fn begin_park(wait: Wait) -> GHandle {
+    if is_urgent() {
+        WAIT.set(wait);
+    }
     note("begins to park: from here on it can be readied");
     // Relaxed, as in `sched`: what is waited for must do the ordering.
     CURRENT.with(|g| g.state.store(PARKING, Relaxed));

@@ -7,7 +7,7 @@ use std::mem::transmute;
 pub(crate) use crate::run::door::{
     GHandle, Reason, Wait, begin_park, begin_wait, cancel_park, die, end_limit, is_gone, is_killed,
     is_urgent, look_for_cycle, me, now_ns, park, park_unlock, park_until, passed_on, ready,
-    ready_from, stop_lending, this,
+    ready_from, stop_lending, taken_over, this,
 };
 pub(crate) use loom::cell::{Cell, UnsafeCell};
 pub(crate) use loom::hint::spin_loop as relax;

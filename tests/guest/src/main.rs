@@ -13,8 +13,8 @@
 //! that Gs which borrow are gone before what they borrow, `memory` that running out does;
 //! `protection` who may do what with which memory; `disk` the disk, of the kind that its
 //! argument names, `damage` an archive that is broken block by block. `idle_latency`, `fair`,
-//! `cooperative`, `bounds`, `priority`, `latency` and `cost` are for virtual time (`-icount`), where they can count
-//! slices and instructions; `near` for a machine of two NUMA nodes. Unlike the programs of the standard image these may be
+//! `cooperative`, `bounds`, `priority`, `irqs_off`, `latency` and `cost` are for virtual time
+//! (`-icount`), where they can count slices and instructions; `near` for a machine of two NUMA nodes. Unlike the programs of the standard image these may be
 //! unsafe: that is what they are for.
 #![no_std]
 #![no_main]
@@ -32,6 +32,7 @@ mod fault;
 mod guarding;
 mod idle_latency;
 mod invariants;
+mod irqs_off;
 mod killing;
 mod late;
 mod latency;

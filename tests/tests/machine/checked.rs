@@ -89,3 +89,17 @@ fn a_lock_that_is_taken_against_the_order_stops_the_kernel_with_both_names() {
 fn a_call_that_may_wait_under_a_lock_stops_the_kernel_though_it_need_not_wait() {
     stops("might-park", &["might park with the Plain lock of guest::fault::might_park::Held"]);
 }
+
+/// What an interrupt waits for, in instructions: on one CPU, as others would take their turns of
+/// virtual time meanwhile. The screen has a bound of its own, which only `lines` must come near.
+#[test]
+fn no_section_with_interrupts_off_is_longer_than_its_bound() {
+    for (name, words) in [("all", "console=serial"), ("screen", "-- lines")] {
+        Boot::checked(format!("checked-irqs-off-{name}"))
+            .icount("shift=0,sleep=off")
+            .cmdline(&format!("program=irqs_off slice=1 log=error {words}"))
+            .limit(300)
+            .run()
+            .assert_ok();
+    }
+}

@@ -48,6 +48,7 @@ pub fn obey(command: &Command) {
         Command::Sched { is_detailed: true } => {
             show_system();
             show_topology();
+            show_irqs_off();
             show!("{}", schedtrace::detail().trim_end());
         }
     }
@@ -67,6 +68,13 @@ fn show_topology() {
     };
     show!("  steals: {}", super::top::listed(sum(|cpu| cpu.steals_at)));
     show!("  wakes:  {}", super::top::listed(sum(|cpu| cpu.wakes_at)));
+}
+
+/// The longest section with interrupts off, in a build in which that is measured.
+fn show_irqs_off() {
+    if let Some(longest) = inspect::longest_irqs_off() {
+        show!("interrupts off: at most {longest}");
+    }
 }
 
 /// The system of this boot: its four answers, and what it lacks.

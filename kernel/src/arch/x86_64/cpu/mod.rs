@@ -13,6 +13,7 @@ pub mod ports;
 pub mod switch;
 pub mod topology;
 
+use crate::arch::x86_64::irq::sections;
 use core::cell::Cell;
 pub use core::hint::spin_loop as relax;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -183,8 +184,10 @@ pub fn apic_id_of(index: usize) -> u32 {
 pub fn wait_for_interrupt() {
     // `sti` takes effect after the next instruction, so nothing can come
     // between the two (Intel SDM vol. 2, STI).
+    sections::end();
     x86_64::instructions::interrupts::enable_and_hlt();
     x86_64::instructions::interrupts::disable();
+    sections::begin();
 }
 
 pub fn halt_forever() -> ! {

@@ -9,6 +9,7 @@
 //! Only a G has a context. An M has none: a function that a G calls by [`mcall`] begins at the end
 //! of the M's stack and never returns, so there is nothing of the M to save or to restore.
 
+use crate::arch::x86_64::irq::sections;
 use core::arch::{asm, naked_asm};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -137,6 +138,10 @@ pub unsafe fn mcall_for_good<C, G, const BOTTOM: usize>(
 /// 3. As for [`mcall`].
 #[inline(always)]
 pub unsafe fn gogo<G, const SP: usize>(g: &G) -> ! {
+    if sections::ARE_MEASURED {
+        // SAFETY: the caller's promise: a context, which begins with the address to go on at.
+        sections::resumes_at(unsafe { **(&raw const *g).byte_add(SP).cast::<*const usize>() });
+    }
     // SAFETY: the caller's promise.
     unsafe {
         asm!(

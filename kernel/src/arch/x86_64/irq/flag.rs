@@ -5,6 +5,7 @@
 //! instruction before the next `cli`: by the flags' load in [`disable`] and [`disable_probed`] or,
 //! where the compiler drops that load as unused, by a probe or a call.
 
+use super::sections;
 use crate::arch::x86_64::cpu::probe_stack;
 
 /// The flags of the CPU as they were. A `bool` would take instructions to make and to test.
@@ -52,6 +53,9 @@ pub fn disable() -> IrqState {
     let before = state();
     #[cfg(target_os = "none")]
     x86_64::instructions::interrupts::disable();
+    if sections::ARE_MEASURED && before.were_on() {
+        sections::begin();
+    }
     before
 }
 
@@ -72,6 +76,7 @@ pub fn disable_probed() -> IrqState {
 pub fn restore(before: IrqState) {
     #[cfg(target_os = "none")]
     if before.were_on() {
+        sections::end();
         // SAFETY: they were on before.
         unsafe { core::arch::asm!("sti", options(nostack, preserves_flags)) };
     }

@@ -7,5 +7,6 @@ pub mod ioapic;
 pub mod nmi;
 pub mod pic;
 pub mod preempt;
+pub mod sections;
 pub mod shootdown;
 pub mod trap;

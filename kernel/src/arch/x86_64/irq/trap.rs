@@ -9,7 +9,7 @@ mod fault;
 
 pub use fault::{Fault, PageFault};
 
-use super::{apic, nmi, shootdown};
+use super::{apic, nmi, sections, shootdown};
 use crate::arch::x86_64::cpu::gdt::Ist;
 use crate::arch::x86_64::cpu::msr;
 use crate::arch::x86_64::unwind::rescue::{self, FullStack, INTERRUPTS_ON, Registers, Rescue};
@@ -248,6 +248,7 @@ extern "C" fn resumed_in_call() {
     if let Some(handlers) = handlers() {
         (handlers.resumed_in_call)();
     }
+    sections::end();
 }
 
 /// On the host nothing calls [`entries`], but [`trap_return`] needs the label in it.
@@ -296,8 +297,20 @@ pub fn saved(sp: usize, read: impl Fn(usize) -> Option<usize>) -> Option<(usize,
     Some((at(offset_of!(Frame, rip))?, at(offset_of!(Frame, rbp))?))
 }
 
-/// What each vector means.
+/// Serves the vector, as a section with interrupts off if they were on before.
 extern "C" fn dispatch(frame: &mut Frame) {
+    if sections::ARE_MEASURED && frame.irqs_enabled() {
+        sections::begin();
+    }
+    serve(frame);
+    if sections::ARE_MEASURED && frame.irqs_enabled() {
+        sections::end();
+    }
+}
+
+/// What each vector means.
+#[inline(always)]
+fn serve(frame: &mut Frame) {
     let vector = frame.vector as u8;
     if vector < FIRST_INTERRUPT {
         return exception(frame, vector);

@@ -246,6 +246,10 @@ pub fn is_urgent() -> bool {
 
 pub fn passed_on(_: usize, _: u64) {}
 
+pub fn taken_over(_: usize, _: u64) -> bool {
+    false
+}
+
 pub fn stop_lending() {}
 
 pub fn may_spin() -> bool {
