@@ -333,19 +333,22 @@ impl PSet {
 
     /// Each member once, upwards from a random index and round. As in Go, a member is the first
     /// the more often, the more indices right before it are not in the set.
-    pub(crate) fn iter_from(mut self, random: u32) -> impl Iterator<Item = usize> {
+    pub(crate) fn iter_from(self, random: u32) -> impl Iterator<Item = usize> {
         let start = ((u64::from(random) * self.end as u64) >> 32) as usize;
         let last = (self.end - 1) / 64;
         let (mut w, mut left) = (start / 64, last + 1);
-        // What is below `start` in its word comes at the end.
+        // What is below `start` in its word comes at the end. The set stays as it is: a thief, which
+        // goes through it four times, copies none.
         let from_start = u64::MAX << (start % 64);
         let mut bits = self.words[w] & from_start;
-        self.words[w] &= !from_start;
         core::iter::from_fn(move || {
             while bits == 0 {
                 left = left.checked_sub(1)?;
                 w = if w == last { 0 } else { w + 1 };
                 bits = self.words[w % WORDS];
+                if left == 0 {
+                    bits &= !from_start;
+                }
             }
             let lowest = bits.trailing_zeros() as usize;
             bits &= bits - 1;
