@@ -571,8 +571,9 @@ impl<K: Sync + 'static> Sched<K> {
 
     #[cold]
     fn get_shared_slow(&self, p: &mut P<K>) -> Option<Found<K>> {
-        p.purse.had_lane = !p.purse.had_lane && self.global.len() > 0;
-        if !p.purse.had_lane && self.global.len() > 0 {
+        let others = self.global.len();
+        p.purse.had_lane = !p.purse.had_lane && others > 0;
+        if !p.purse.had_lane && others > 0 {
             return None;
         }
         let (g, paid) = self.global.pop_shared()?;
