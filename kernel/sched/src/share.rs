@@ -57,6 +57,7 @@
 //! - **Pinned Gs** wait at their P, and have every other slice of it. **Urgent** ones displace, and have
 //!   a third of it. Both are paid for by their program: its other Gs wait for longer, but those that
 //!   are pinned or urgent do not. **Background** Gs have what is left, and cost nothing.
+//! - **Programs that start programs**: each has a share of its own, as large as its starter says.
 //! - **Time in interrupts and in the scheduler** is paid by the G that runs next, as in all reports.
 //! - **Speed.** While shares are in force each switch of a program's G takes the lock of the global
 //!   queue three times, no G runs next where it was readied, and none is displaced for it: as under
@@ -159,7 +160,7 @@ impl FromStr for Share {
 const LANES: usize = if cfg!(loom) {
     2
 } else if cfg!(feature = "sim") {
-    4
+    5
 } else {
     64
 };
@@ -571,8 +572,9 @@ impl<K: Sync + 'static> Sched<K> {
 
     #[cold]
     fn get_shared_slow(&self, p: &mut P<K>) -> Option<Found<K>> {
-        p.purse.had_lane = !p.purse.had_lane && self.global.len() > 0;
-        if !p.purse.had_lane && self.global.len() > 0 {
+        let others = self.global.len();
+        p.purse.had_lane = !p.purse.had_lane && others > 0;
+        if !p.purse.had_lane && others > 0 {
             return None;
         }
         let (g, paid) = self.global.pop_shared()?;

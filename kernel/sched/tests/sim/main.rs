@@ -207,3 +207,8 @@ fn busy_p_that_seems_idle_is_found() {
 fn slots_claimed_before_they_are_read_are_found() {
     is_found(Planted::ClaimFirst);
 }
+
+#[test]
+fn lane_that_wakes_no_cpu_is_found() {
+    is_found(Planted::LaneUnseen);
+}
