@@ -109,13 +109,14 @@ pub fn count() {
     IS_COUNTED.store(true, Relaxed);
 }
 
-/// The longest of all CPUs since [`count`] or [`reset`]; `None` in a build that measures none.
+/// The longest of all CPUs since [`count`] or `reset`; `None` in a build that measures none.
 pub fn longest() -> Option<Section> {
     let seen = LONGEST.iter().enumerate().filter_map(|(cpu, longest)| longest.seen(cpu));
     seen.max_by_key(|section| section.ns)
 }
 
 /// Forgets what was the longest. A CPU that ends a longer one at this instant may keep it.
+#[cfg(feature = "internals")]
 pub fn reset() {
     LONGEST.iter().for_each(|longest| longest.cycles.store(0, Relaxed));
 }
