@@ -38,7 +38,8 @@ pub struct CpuLock {
 }
 
 /// Moves the calling G to that CPU, where it stays until the result is dropped (Go:
-/// `runtime.LockOSThread`). Inside another such lock it moves on, and back at the end.
+/// `runtime.LockOSThread`). Inside another such lock it moves on, and back at the end: of two, the
+/// later one is to be dropped first, or the G stays where the earlier one has kept it.
 ///
 /// ```no_run
 /// use runnext::prelude::*;
