@@ -13,6 +13,7 @@ use runnext::prelude::*;
 use runnext::stats::PInfo;
 use runnext::sync::{Mutex, Semaphore};
 use runnext::system::{self, OwnM};
+use runnext::tasks;
 
 extern crate alloc;
 
@@ -31,6 +32,7 @@ fn main() {
         a_sleeper_displaces_a_hog_if_that_is_promised,
         an_urgent_g_runs_at_once_if_that_is_promised,
         a_share_is_refused_unless_it_is_promised,
+        a_holder_inherits_if_that_is_promised,
         a_hog_that_has_blocked_shares_its_cpu,
         a_lock_that_a_full_stack_has_lost_is_abandoned,
         an_m_is_made_for_each_g_or_used_again,
@@ -309,6 +311,50 @@ fn an_urgent_g_runs_at_once_if_that_is_promised() {
         true => assert_eq!(at_once, ROUNDS),
         false => assert!(at_once < ROUNDS, "{at_once} of {ROUNDS}"),
     }
+}
+
+/// A background G holds a lock, then is joined, while an urgent G waits for it. Its priority is kept
+/// under each system.
+fn a_holder_inherits_if_that_is_promised() {
+    static LOCK: Mutex<()> = Mutex::new(());
+    static JOINS: AtomicBool = AtomicBool::new(false);
+    let is_promised = system::running().promises.priorities;
+    let (tx, rx) = chan::bounded(1);
+    let (unlocks, unlocked) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (its_unlocks, its_unlocked) = (unlocks.clone(), unlocked.clone());
+    let holder = Go::new().priority(Priority::Background).spawn(move || {
+        let held = LOCK.lock().expect("no panic");
+        tx.send(current().id()).expect("it is awaited");
+        its_unlocks.acquire(1);
+        drop(held);
+        its_unlocked.acquire(1);
+    });
+    let holder = holder.expect("memory");
+    let id = rx.recv().expect("it says");
+    let is_lent = move || {
+        let g = tasks::gs().into_iter().find(|g| g.id == id).expect("it lives");
+        assert_eq!(g.priority, Priority::Background, "its own");
+        g.rank != if is_promised { Priority::Background } else { Priority::Normal }
+    };
+    let holds = || match is_promised {
+        true => wait_until(is_lent),
+        false => assert!(!(0..10).any(|_| {
+            sleep(Duration::from_micros(200));
+            is_lent()
+        })),
+    };
+    let urgent = Go::new().priority(Priority::Urgent).spawn(move || {
+        drop(LOCK.lock().expect("no panic"));
+        JOINS.store(true, Relaxed); // what the lock was lent is over
+        holder.join().expect("no panic");
+    });
+    let urgent = urgent.expect("memory");
+    holds();
+    unlocks.release(1);
+    wait_until(|| JOINS.load(Relaxed));
+    holds();
+    unlocked.release(1);
+    urgent.join().expect("no panic");
 }
 
 /// Both on one CPU. The timer that has ended the wait must not be the last of the slice.
