@@ -153,7 +153,8 @@ pub(crate) fn choose(
             find(name).ok_or_else(|| format!("no program called {name:?} in this image"))
         }
         (None, [only]) => Ok(*only),
-        (None, _) => find(DEFAULT).ok_or_else(|| "which program? say program=<name>".into()),
+        (None, _) => find(DEFAULT)
+            .ok_or_else(|| "which program? say program=<name>, with make PROGRAM=<name>".into()),
     }
 }
 
@@ -185,7 +186,10 @@ mod tests {
     fn without_a_name_the_only_one_or_the_default_runs() {
         assert_eq!(chosen(&[A], None), Ok("a"));
         assert_eq!(chosen(&[A, TOUR], None), Ok(DEFAULT));
-        assert_eq!(chosen(&[A, A], None), Err("which program? say program=<name>".into()));
+        assert_eq!(
+            chosen(&[A, A], None),
+            Err("which program? say program=<name>, with make PROGRAM=<name>".into())
+        );
         assert_eq!(chosen(&[], None), Err("no program in this image".into()));
     }
 }
