@@ -139,8 +139,11 @@ pub unsafe fn mcall_for_good<C, G, const BOTTOM: usize>(
 #[inline(always)]
 pub unsafe fn gogo<G, const SP: usize>(g: &G) -> ! {
     if sections::ARE_MEASURED {
-        // SAFETY: the caller's promise: a context, which begins with the address to go on at.
-        sections::resumes_at(unsafe { **(&raw const *g).byte_add(SP).cast::<*const usize>() });
+        let at = (&raw const *g).wrapping_byte_add(SP).cast::<*const usize>();
+        // SAFETY: the caller's promise: there is a context.
+        let context = unsafe { *at };
+        // SAFETY: as above; it begins with the address to go on at.
+        sections::resumes_at(unsafe { *context });
     }
     // SAFETY: the caller's promise.
     unsafe {
