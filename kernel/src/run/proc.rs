@@ -410,6 +410,8 @@ fn run_g(on: OnCpu<'_>, g: &'static G<Task>, at: u64) -> ! {
     g.kernel.account.begins(at);
     cpu.times.switches.add_one();
     arch::set_slot::<G_SLOT>(core::ptr::from_ref(g).addr());
+    // SAFETY: as below, 1.
+    unsafe { arch::sections::goes_on::<_, SP>(g) };
     // SAFETY: 1. `sp` was prepared by `spawn` or saved by `mcall`, and `sched` gives a G to one CPU
     // only, with its context saved. 2. As 1: its stack, or that of its M, which has left with it.
     // 3. Interrupts are off.

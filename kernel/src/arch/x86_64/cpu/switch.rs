@@ -9,7 +9,6 @@
 //! Only a G has a context. An M has none: a function that a G calls by [`mcall`] begins at the end
 //! of the M's stack and never returns, so there is nothing of the M to save or to restore.
 
-use crate::arch::x86_64::irq::sections;
 use core::arch::{asm, naked_asm};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -138,13 +137,6 @@ pub unsafe fn mcall_for_good<C, G, const BOTTOM: usize>(
 /// 3. As for [`mcall`].
 #[inline(always)]
 pub unsafe fn gogo<G, const SP: usize>(g: &G) -> ! {
-    if sections::ARE_MEASURED {
-        let at = (&raw const *g).wrapping_byte_add(SP).cast::<*const usize>();
-        // SAFETY: the caller's promise: there is a context.
-        let context = unsafe { *at };
-        // SAFETY: as above; it begins with the address to go on at.
-        sections::resumes_at(unsafe { *context });
-    }
     // SAFETY: the caller's promise.
     unsafe {
         asm!(

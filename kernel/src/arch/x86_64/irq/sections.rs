@@ -95,11 +95,21 @@ pub fn end() {
     }
 }
 
-/// A G goes on at that address, interrupts off: a section ends if it is the return from the
-/// interrupt in which the G has left.
+/// `g` is about to go on with its context, interrupts off: a section ends if that is the return from
+/// the interrupt in which the G has left.
+///
+/// # Safety
+/// At `SP` in `g` is the context.
 #[inline(always)]
-pub fn resumes_at(address: usize) {
-    if trap::is_trap_return(address) {
+pub unsafe fn goes_on<G, const SP: usize>(g: &G) {
+    if !ARE_MEASURED {
+        return;
+    }
+    let at = (&raw const *g).wrapping_byte_add(SP).cast::<*const usize>();
+    // SAFETY: the caller's promise.
+    let context = unsafe { *at };
+    // SAFETY: a context begins with the address to go on at.
+    if trap::is_trap_return(unsafe { *context }) {
         end();
     }
 }
