@@ -31,7 +31,13 @@ const PROBE_READS: u32 = 100_000;
 const TYPED_READS: usize = 200;
 
 /// Polls for room in the transmitter until bytes count as lost: a virtual one may drain slowly.
-const SEND_POLLS: u32 = 1 << 20;
+const SEND_POLLS: u32 = 1 << 17;
+
+/// After so many polls, a pause of [`POLL_PAUSE`] turns of a loop follows each. An emulator locks its
+/// devices for each poll, and drains the transmitter under the same lock: on a busy host, polls
+/// without a pause keep it from that until all are used up.
+const POLLS_AT_ONCE: u32 = 1 << 10;
+const POLL_PAUSE: u32 = 1 << 10;
 
 /// Polls after a loss, until a byte gets through again: to print to a stuck port must not be slow.
 const SEND_POLLS_AFTER_LOSS: u32 = 1 << 12;
@@ -119,7 +125,7 @@ impl<B: Backend> Serial<B> {
             _ if self.is_dead() => 1,
             _ => SEND_POLLS_AFTER_LOSS,
         };
-        for _ in 0..polls {
+        for poll in 0..polls {
             let status = self.port.status();
             let seen = status & (LSR::DATA_READY | RECEIVER_ERRORS);
             if let Some(listener) = self.listener.filter(|_| !seen.is_empty()) {
@@ -130,7 +136,11 @@ impl<B: Backend> Serial<B> {
                 self.losses_in_a_row = 0;
                 return;
             }
-            arch::relax();
+            match poll {
+                ..POLLS_AT_ONCE => arch::relax(),
+                // An emulator may take that lock at `relax` as well.
+                _ => (0..POLL_PAUSE).for_each(|turn| _ = core::hint::black_box(turn)),
+            }
         }
         self.losses_in_a_row = self.losses_in_a_row.saturating_add(1);
     }
