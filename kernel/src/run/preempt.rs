@@ -259,10 +259,11 @@ impl Slices {
         self.began.get()
     }
 
-    /// A slice begins, perhaps after one whose loan was under way: that has ended.
-    pub fn begin_new(&self, now: u64) {
-        self.begin(now);
-        self.settle_loan();
+    /// A slice has begun, perhaps after one whose loan was under way: that has ended.
+    pub fn end_loan(&self) {
+        if self.loan.get().began.is_some() {
+            self.loan.set(self.loan());
+        }
     }
 
     /// The G that lent its slice continues with what is left of it.

@@ -374,6 +374,7 @@ fn carry_out(mut on: OnCpu<'_>, next: Next<Task>, last: Last) -> ! {
             let last = searched(&mut on, g, wake, last);
             if slice == Slice::New {
                 g.kernel.count_slice();
+                on.cpu().slices.begin(last.at);
             }
             execute_slow(on, g, last, slice)
         }
@@ -431,7 +432,8 @@ fn inherit_slow(on: OnCpu<'_>, g: &'static G<Task>, last: Last) -> ! {
 /// in registers: for one on the stack every turn would make room.
 #[cold]
 fn execute_slow(mut on: OnCpu<'_>, g: &'static G<Task>, mut last: Last, slice: Slice) -> ! {
-    if on.cpu().slices.attention.has(Attention::UPKEEP) {
+    let mut attention = on.cpu().slices.attention.get();
+    if attention & Attention::UPKEEP != 0 {
         last.record(&mut on);
         no_g();
         (on, _) = upkeep(on);
@@ -439,6 +441,9 @@ fn execute_slow(mut on: OnCpu<'_>, g: &'static G<Task>, mut last: Last, slice: S
             ask_for_upkeep();
         }
         last = Last::now(on.cpu());
+        if slice == Slice::New {
+            on.cpu().slices.begin(last.at); // later than it was begun
+        }
         let sp = g.kernel.sp.get() as u64;
         if frames::reserve_left() == Reserve::Critical && pack::is_small(sp)
             || pack::restore(sp, Stock::Run).is_some_and(|restored| restored.is_err())
@@ -446,29 +451,36 @@ fn execute_slow(mut on: OnCpu<'_>, g: &'static G<Task>, mut last: Last, slice: S
             on = starved(on, g, last);
         }
         pack::goes_on();
+        attention = on.cpu().slices.attention.get();
     }
+    let mut start = last.start;
     match slice {
-        Slice::Inherited => {}
-        Slice::Resumed => on.cpu().slices.resume(last.at),
-        Slice::Lent => on.cpu().slices.lend_next(last.at),
-        Slice::New => on.cpu().slices.begin_new(last.at), // perhaps later than it was begun
+        Slice::New => on.cpu().slices.end_loan(),
+        other => {
+            start = start.on_same_slice();
+            match other {
+                Slice::Resumed => on.cpu().slices.resume(last.at),
+                Slice::Lent => on.cpu().slices.lend_next(last.at),
+                _ => {}
+            }
+        }
     }
     let (cpu, p) = on.parts();
+    let has = |bit| attention & bit != 0;
     // A timer that is armed already serves the next slice as well.
-    if cpu.slices.chaos_on() || !cpu.slices.is_timed() && SCHED.needs_timer(p) {
+    if has(Attention::CHAOS) || has(Attention::UNTIMED) && SCHED.needs_timer(p) {
         cpu.slices.arm(last.at);
     } else {
         cpu.slices.arm_for_deadlines(); // a tick may have left that to this switch
     }
-    if cpu.slices.attention.has(Attention::ACCOUNT) {
+    if has(Attention::ACCOUNT) {
         cpu.times.count_last_run(last.at);
         g.kernel.account.was_queued(&cpu.times, last.at);
     }
-    if cpu.slices.attention.has(Attention::SHARES) {
+    if has(Attention::SHARES) {
         SCHED.begin_share(p, g, g.kernel.program().lane(), last.at);
     }
-    let start = if slice == Slice::New { last.start } else { last.start.on_same_slice() };
-    match cpu.slices.attention.get() & Attention::TRACED {
+    match attention & Attention::TRACED {
         0 => {}
         Attention::TRACE => {
             let event = Event { time: last.at, g: g.id() as u32, what: start };
