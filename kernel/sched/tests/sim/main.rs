@@ -108,6 +108,28 @@ const APPLY: [(&str, &[Planted]); 6] = {
     ]
 };
 
+#[test]
+fn seeds_hold_the_invariants_under_every_system() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|s| s.parse().ok());
+    for (system, _) in APPLY {
+        for seed in 1..seeds.unwrap_or(SEEDS) / 5 + 1 {
+            let shape = Shape { system, ..Shape::of(cpus_of(seed)) };
+            if let Err(said) = try_shape(seed, shape, None) {
+                panic!("SEED={seed} {system} ({} CPUs): {said}", shape.cpus);
+            }
+        }
+    }
+}
+
+#[test]
+fn planted_mistakes_are_found_under_every_system_that_can_have_them() {
+    for (system, mistakes) in APPLY {
+        for &planted in mistakes {
+            is_found_under(system, planted);
+        }
+    }
+}
+
 /// Machines of two nodes and more: the smallest has one P in the second.
 fn with_nodes(seed: u64, system: &'static str) -> Shape {
     let cpus = [5, 8, 6, 8, 12, 5, 8, 16][seed as usize % 8];
