@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{ChildStdin, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -57,14 +58,21 @@ impl Drop for Keyboard {
     }
 }
 
-/// Until the other end is closed, which reads as an error.
+/// Until the other end is closed, which reads as an error. What is read waits in memory for the disk:
+/// a terminal that is not read for a second is a serial line that takes nothing, and the guest loses
+/// what it prints.
 fn copy(mut from: File, mut to: File) {
-    let mut buffer = [0; 4096];
-    while let Ok(read @ 1..) = from.read(&mut buffer) {
-        if to.write_all(&buffer[..read]).is_err() {
-            return;
+    let (shown, to_write) = mpsc::channel::<Vec<u8>>();
+    thread::scope(|scope| {
+        scope.spawn(move || to_write.iter().try_for_each(|bytes| to.write_all(&bytes)));
+        let mut buffer = [0; 4096];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            if shown.send(buffer[..read].to_vec()).is_err() {
+                return;
+            }
         }
-    }
+        drop(shown);
+    });
 }
 
 /// Types what there is to type, until the guest has ended. Not until all of it

@@ -31,13 +31,13 @@ const PROBE_READS: u32 = 100_000;
 const TYPED_READS: usize = 200;
 
 /// Polls for room in the transmitter until bytes count as lost: a virtual one may drain slowly.
-const SEND_POLLS: u32 = 1 << 17;
+const SEND_POLLS: u32 = 1 << 19;
 
 /// After so many polls, a pause of [`POLL_PAUSE`] turns of a loop follows each. An emulator locks its
 /// devices for each poll, and drains the transmitter under the same lock: on a busy host, polls
 /// without a pause keep it from that until all are used up.
 const POLLS_AT_ONCE: u32 = 1 << 10;
-const POLL_PAUSE: u32 = 1 << 10;
+const POLL_PAUSE: u32 = if cfg!(test) { 1 } else { 1 << 10 };
 
 /// Polls after a loss, until a byte gets through again: to print to a stuck port must not be slow.
 const SEND_POLLS_AFTER_LOSS: u32 = 1 << 12;
