@@ -27,6 +27,7 @@ fn all_of_it_holds_on_one_cpu() {
 
 /// Those of the other systems that promise shares.
 #[test]
+#[ignore = "make test-full"]
 fn other_systems_that_promise_shares_keep_them() {
     for word in ["system=n1", "system=distributed"] {
         boot(4, word).assert_ok();
