@@ -1,4 +1,4 @@
-//! Lab 4 on a machine in virtual time: who runs what one CPU has started.
+//! Lab 4 on a machine in virtual time: which CPUs run what one CPU has started.
 #![no_std]
 #![no_main]
 

@@ -453,17 +453,12 @@ fn execute_slow(mut on: OnCpu<'_>, g: &'static G<Task>, mut last: Last, slice: S
         pack::goes_on();
         attention = on.cpu().slices.attention.get();
     }
-    let mut start = last.start;
+    let start = if slice == Slice::New { last.start } else { last.start.on_same_slice() };
     match slice {
         Slice::New => on.cpu().slices.end_loan(),
-        other => {
-            start = start.on_same_slice();
-            match other {
-                Slice::Resumed => on.cpu().slices.resume(last.at),
-                Slice::Lent => on.cpu().slices.lend_next(last.at),
-                _ => {}
-            }
-        }
+        Slice::Inherited => {}
+        Slice::Resumed => on.cpu().slices.resume(last.at),
+        Slice::Lent => on.cpu().slices.lend_next(last.at),
     }
     let (cpu, p) = on.parts();
     let has = |bit| attention & bit != 0;
